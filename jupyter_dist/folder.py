@@ -49,7 +49,7 @@ __all__ = [
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4,8}")
 _TRIAL_ID = re.compile(rf"({_ID.pattern})-t([0-9]{{1,6}})")
 _UTC_LENGTH = len("20261120-113455-3f2a91c4")
-REQUESTS = ("stop", "kill", "stacks")
+REQUESTS = ("stop", "interrupt", "kill", "stacks")
 
 
 def runs_root() -> Path:
@@ -99,6 +99,7 @@ class RankFolder:
         self.exit = path / layout.EXIT
         self.stacks = path / layout.STACKS
         self.usage = path / layout.USAGE
+        self.sigterm_handler = path / layout.SIGTERM_HANDLER
 
 
 class RunFolder:
@@ -166,7 +167,7 @@ class RunFolder:
             os.utime(self.job)
 
     def request(self, name: str, why: str = "") -> None:
-        """Ask the supervisor for `stop`, `kill` or `stacks`. Repeatable. Returns at once.
+        """Ask the supervisor for `stop`, `interrupt`, `kill` or `stacks`. Repeatable. Returns at once.
 
         `why`: one line with the reason of the run's end, if the request is not the user's.
         """

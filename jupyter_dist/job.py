@@ -62,6 +62,8 @@ class Job:
     """Metric name → regular expression over the log with one group."""
     max_restarts: int = 0
     timeout_s: float | None = None
+    stop_grace_s: float | None = None
+    """Seconds from a request to end to SIGKILL; None: the backend's default, or more for ranks that save."""
     stall_timeout_s: float | None = 300.0
     payload_bytes: int = 0
     kept_displays: str = "first"

@@ -190,7 +190,15 @@ class RunOptions(BaseModel):
         sections={
             "Hosts": ("np", "hosts", "hostfile"),
             "Environment": ("env", "ship_modules"),
-            "Run": ("timeout", "max_restarts", "stall_timeout", "metric", "kept_displays", "cold"),
+            "Run": (
+                "timeout",
+                "stop_grace",
+                "max_restarts",
+                "stall_timeout",
+                "metric",
+                "kept_displays",
+                "cold",
+            ),
         },
     )
 
@@ -248,6 +256,13 @@ class RunOptions(BaseModel):
         "Timeout",
         "Stop the run after this time: 90, 90s, 10m, 2h",
         value=("TIME", "a time above 0 such as 90s, 10m or 2h"),
+    )
+    stop_grace: Annotated[Seconds, Field(ge=0)] | None = flag(
+        None,
+        "Time to save",
+        "The time that ranks have to save after a stop or --timeout, before they are killed. "
+        "Default: 5s, or 30s if a rank has its own handler for SIGTERM or you interrupt the cell",
+        value=("TIME", "a time such as 0, 30s or 2m"),
     )
     max_restarts: int = flag(0, "Restarts", "Restart all ranks, up to N times, if a rank fails", ge=0)
     env: Annotated[dict[str, str], AfterValidator(_environment)] = flag(

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import selectors
-import shlex
 import signal
 import socket
 import sys
@@ -23,6 +22,7 @@ from typing import Any
 
 from ..worker.boot import STACK_SIGNAL, set_name
 from ..worker.host import machine
+from ..worker.host.os_errors import reason
 from ..worker.host.ports import available_ports
 from ..worker.host.usage import HostUsage
 from ..worker.line_file import write_all
@@ -32,6 +32,7 @@ from .host_gpus import HostGpus
 from .line_times import LineTimes
 from .notices import write_notice
 from .stage_program import remove
+from .start_script import write_start_script
 from .tail import Tails, checkpoints
 
 __all__ = ["Agent", "main"]
@@ -43,10 +44,11 @@ _REACH_S = 3.0
 """Timeout of a connection to another host: shorter than a driver waits before it gives this agent up."""
 _IDLE_GRACE_S = 30.0
 """Grace time without a driver if the agent has never started a process."""
-_TERM_S = 5.0
-"""Seconds from SIGTERM to SIGKILL after the grace time."""
+_TERM_S, _TO_SAVE_S = 5.0, 30.0
+"""Seconds from SIGTERM to SIGKILL after the grace time, and the same for ranks with their own handler."""
 _TELL_S = 3.0
 """How long the agent tries to report the end of the ranks to a connected driver."""
+_HOLD_S = 10.0  # how long an end is not reported if the process's output cannot be read
 _TOUCH_EVERY_S = 3600.0
 
 
@@ -59,6 +61,8 @@ class Agent:
         self._stage = stage
         self._kept: dict[str, float] = settings.get("kept") or {}
         self._grace_s = float(settings["grace_s"])
+        self._stop_grace_s: float | None = settings.get("stop_grace_s")
+        self._term_s = _TERM_S
         self._idle_s = min(self._grace_s, float(settings.get("idle_s") or _IDLE_GRACE_S))
         self._children = Children(stage, int(settings.get("umask", 0o022)))
         self._tails = Tails(os.path.join(stage, "run"))
@@ -74,6 +78,8 @@ class Agent:
         self._news: Iterator[Frame] | None = None
         self._told: set[str] = set()
         """Ids of the processes whose end this connection has reported."""
+        self._hindered: str | None = None
+        """What this connection has reported about files that the agent cannot read."""
         self._greeted = False
         self._heard = self._touched = time.monotonic()
         self._forsaken: float | None = None
@@ -178,7 +184,6 @@ class Agent:
         self._driver, self._greeted, self._news = None, False, None
         self._out.clear()
         self._waiting = 0
-        self._tails.close()
 
     def _receive(self) -> None:
         assert self._driver is not None
@@ -207,7 +212,7 @@ class Agent:
             self._say({"is": "pong", "ping": wish["ping"], "time": time.time()})
         elif do == "hello":
             self._greeted = True
-            self._news, self._told, self._sent = None, set(), False
+            self._news, self._told, self._sent, self._hindered = None, set(), False, None
             self._tails.restart(wish["have"])
             known = [child.id for child in self._children]
             self._say({"is": "facts", "known": known, **machine.facts(self._stage)})
@@ -225,7 +230,10 @@ class Agent:
                 self._watch()
                 self._say({"is": "started", **child.to_json()})
         elif do == "signal":
-            self._children.signal(kill=wish["kill"], only=wish.get("only"))
+            if wish.get("interrupt"):
+                self._children.interrupt()
+            else:
+                self._children.signal(kill=wish["kill"], only=wish.get("only"))
         elif do == "tell":
             write_notice(os.path.join(self._stage, "run"), wish["path"], wish["text"])
         elif do == "stacks":
@@ -241,24 +249,10 @@ class Agent:
             self._say({"is": "released"})
 
     def _prepare(self, env: dict[str, str], python: str) -> None:
-        """Write the script with which launchers start ranks on this host."""
-        lines = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
-        code = shlex.quote(os.path.join(self._stage, "code"))
-        lines += [
-            f"export JUPYTER_DIST_STAGE={shlex.quote(self._stage)}",
-            f"export JUPYTER_DIST_RUN={shlex.quote(os.path.join(self._stage, 'run'))}",
-            "unset PYTHONSAFEPATH",
-            '[ -z "$JUPYTER_DIST_CWD" ] || [ -d "$JUPYTER_DIST_CWD" ] || export JUPYTER_DIST_CWD="$HOME"',
-            f"cd {code} || exit 127",
-            '[ $# -eq 0 ] || exec "$@"',
-            f"exec {shlex.quote(python)} -m jupyter_dist.worker",
-        ]
         try:
-            with open(os.path.join(self._stage, "start"), "w") as file:
-                file.write("#!/bin/sh\n" + "\n".join(lines) + "\n")
-                os.fchmod(file.fileno(), 0o700)
+            write_start_script(self._stage, env, python)
         except OSError as error:
-            self._say({"is": "trouble", "why": f"cannot write the start script: {error.strerror}"})
+            self._say({"is": "trouble", "why": f"cannot write the start script: {reason(error)}"})
         else:
             self._say({"is": "prepared"})
 
@@ -292,9 +286,14 @@ class Agent:
             if child.end is not None and child.id not in self._told:
                 # The whole output precedes the end: a driver that knows the end then has all output.
                 yield from self._tails.rest(None if child.rank is None else child.folder)
+                if self._tails.trouble and time.time() - child.end["ended"] < _HOLD_S:
+                    continue
                 self._told.add(child.id)
                 yield self._ended(child), b""
         yield from self._tails.pieces()
+        if self._tails.trouble != self._hindered:
+            self._hindered = self._tails.trouble
+            yield {"is": "hindered", "why": self._hindered}, b""
         if self._releasing and not self._sent and not self._children.running:
             self._sent = True
             yield from checkpoints(os.path.join(self._stage, "run"), self._kept)
@@ -347,15 +346,16 @@ class Agent:
             return
         running = self._children.running
         if not running:
-            if self._has_to_tell and now - self._forsaken < _TERM_S + _TELL_S:
+            if self._has_to_tell and now - self._forsaken < self._term_s + _TELL_S:
                 return
             self._end()
             if not list(self._children):
                 remove(self._stage)  # no process has run, so no driver needs the stage
         elif not self._termed:
-            self._termed = True
+            default_s = _TO_SAVE_S if self._children.handle_sigterm() else _TERM_S
+            self._termed, self._term_s = True, default_s if self._stop_grace_s is None else self._stop_grace_s
             self._children.signal(kill=False, place_gone=self._place_gone)
-        elif not self._killed and now - self._forsaken > _TERM_S:
+        elif not self._killed and now - self._forsaken > self._term_s:
             self._killed = True
             self._children.signal(kill=True)
 

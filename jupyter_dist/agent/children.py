@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 
 from ..worker import layout
 from ..worker.boot import STACK_SIGNAL
+from ..worker.host.os_errors import reason
 from ..worker.process_groups import guard_groups, kill_group, peak_memory_bytes
 from .rank_fork import fork_rank
 
@@ -27,7 +29,7 @@ class Child:
         self.folder = folder
         """The rank's folder, or the launcher's log, relative to the run's folder."""
         self.started = time.time()
-        self.told_to_end = self.place_gone = False
+        self.told_to_end = self.place_gone = self.interrupted = False
         self.end: dict[str, Any] | None = None
         """How it ended: exit_code, signal, ended, peak_memory_bytes, error; `told`: the agent signalled it;
         `place_gone`: the agent signalled it because the run's reservation on this host ended."""
@@ -48,6 +50,7 @@ class Children:
         self._stage = stage
         self._journal = os.path.join(stage, "processes.jsonl")
         self._all: dict[str, Child] = {}
+        self._interrupted: set[int] = set()
         self._recall()
 
     def __iter__(self) -> Iterator[Child]:
@@ -77,7 +80,7 @@ class Children:
             child.pid = self._spawn(wish, os.path.join(self._run, folder))
         except OSError as error:
             what = error.filename or wish["argv"][0]
-            child.end = {"ended": time.time(), "error": f"cannot start {what!r}: {error.strerror or error}"}
+            child.end = {"ended": time.time(), "error": f"cannot start {what!r}: {reason(error)}"}
         self._write_down(child)
         return child
 
@@ -140,6 +143,27 @@ class Children:
             self._write_down(child)
             ended.append(child)
         return ended
+
+    def handle_sigterm(self) -> bool:
+        """Return whether a rank has set its own handler for SIGTERM."""
+        ranks = os.path.join(self._run, layout.rank_path("", "*", "*"))
+        return bool(glob.glob(os.path.join(ranks, layout.SIGTERM_HANDLER)))
+
+    def interrupt(self) -> None:
+        """Send SIGINT to the running ranks, once each, and not to launchers.
+
+        A rank that is about to save must not be interrupted again if a driver repeats its request.
+        """
+        for child in self.running:
+            child.told_to_end = True
+            if child.rank is not None and not child.interrupted:
+                child.interrupted = True
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child.pid, signal.SIGINT)
+        for pid in set(self._launched()) - self._interrupted:
+            self._interrupted.add(pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)
 
     def signal(self, *, kill: bool, only: Sequence[str] | None = None, place_gone: bool = False) -> None:
         """Send SIGTERM to the running processes. `kill`: send SIGKILL to their whole groups instead.

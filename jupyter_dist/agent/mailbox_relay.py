@@ -48,7 +48,10 @@ _FIRST_WAIT_S = 600.0
 """How long the relay waits for a driver's first mailbox object."""
 _DENIED_S = 10.0
 _LAST_WORDS_S = 20.0
-"""How long the agent may need to end its ranks after the end of the run's reservation on this host."""
+_TO_SAVE_S = 30.0
+"""How long the agent may need to end its ranks after the end of the run's reservation on this host.
+
+The time in which ranks save, 30 s or --stop-grace, is added."""
 
 
 class MailboxRelay:
@@ -76,7 +79,7 @@ class MailboxRelay:
         self._look_at = self._retry_at = 0.0
         self._backoff_s = 0.2
         self._began = self._heard = time.monotonic()
-        self._grace_s = _FIRST_WAIT_S
+        self._grace_s, self._last_words_s = _FIRST_WAIT_S, _LAST_WORDS_S
         self._over = False
         """Whether the driver has released this host."""
         self._ended_at: float | None = None
@@ -111,7 +114,7 @@ class MailboxRelay:
             done = self._agent is None and not self._waiting and self._object is None
             if self._over and done:
                 return 0
-            if self._ended_at is not None and (done or now - self._ended_at > _LAST_WORDS_S):
+            if self._ended_at is not None and (done or now - self._ended_at > self._last_words_s):
                 return 1
             if self._agent is None and now - self._heard > self._grace_s:
                 _log(f"no driver for {self._grace_s:g} s")
@@ -205,6 +208,7 @@ class MailboxRelay:
 
     def _set_up(self, wish: dict[str, Any]) -> None:
         self._grace_s = float(wish["grace_s"])
+        self._last_words_s = _LAST_WORDS_S + float(wish.get("stop_grace_s") or _TO_SAVE_S)
         umask = os.umask(0o077)
         try:
             self._agent = prepare(wish, lambda stage, missing: self._fetch(wish, stage, missing), self._say)

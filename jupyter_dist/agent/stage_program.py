@@ -227,11 +227,10 @@ def _start_agent(stage: str, wish: dict[str, Any], answer: _Answer) -> socket.so
         finally:
             os._exit(71)
     os.close(write)
-    os.waitpid(child, 0)
-    ready, _, _ = select.select([read], [], [], _READY_TIMEOUT_S)
-    if not ready or os.read(read, 1) != b"+":
-        raise Refused(f"its agent did not start: {_end_of(os.path.join(stage, 'agent.log'))}")
-    os.close(read)
+    with open(read, "rb", 0) as ready:
+        os.waitpid(child, 0)
+        if not select.select([ready], [], [], _READY_TIMEOUT_S)[0] or ready.read(1) != b"+":
+            raise Refused(f"its agent did not start: {_end_of(os.path.join(stage, 'agent.log'))}")
     agent = _connect(stage)
     if agent is None:
         raise Refused(f"its agent ended at once: {_end_of(os.path.join(stage, 'agent.log'))}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import stat
@@ -10,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..worker import layout
+from ..worker.host.os_errors import is_out_of_files, reason
 
 __all__ = ["PATHS", "WHOLE", "Tails", "checkpoints"]
 
@@ -63,37 +63,39 @@ def _pieces(fd: int, path: str) -> Iterator[tuple[dict[str, Any], bytes]]:
 class _File:
     def __init__(self, path: str, offset: int) -> None:
         self.path, self.offset = path, offset
+        self.attempt = int(path.split("/", 2)[1])
+        self.is_whole = os.path.basename(path) in WHOLE
         self.version: tuple[int, int, int] | None = None
         """For a file in `WHOLE`: the version that was sent last."""
-        self.fd: int | None = None
 
 
 class Tails:
-    """The files in RUN/attempts, read from the sizes that the driver has."""
+    """The files in RUN/attempts, read from the sizes that the driver has. Between reads no file is open."""
 
     def __init__(self, run: str) -> None:
         self._run = run
         self._files: dict[str, _File] = {}
         self._have: Mapping[str, int] = {}
         self._ticks = 0
+        self.trouble: str | None = None
+        """Why files cannot be read now, because too many files are open; else None."""
 
     def restart(self, have: Mapping[str, int]) -> None:
         """Start again for a new driver. `have`: path → bytes that the driver has of the file."""
-        self.close()
-        self._have, self._ticks = have, 0
-
-    def close(self) -> None:
-        for file in self._files.values():
-            if file.fd is not None:
-                os.close(file.fd)
-        self._files = {}
+        self._files, self._have, self._ticks = {}, have, 0
 
     def pieces(self) -> Iterator[tuple[dict[str, Any], bytes]]:
         """Yield new output, one piece of each file in turn, until all present output is sent."""
-        if self._ticks % _LIST_EVERY == 0:
+        listing = self._ticks % _LIST_EVERY == 0
+        if listing:
+            self.trouble = None
             self._look()
         self._ticks += 1
         left = self._ordered(self._ticks)
+        if not listing:
+            # Ended attempts rarely write, and a run may have many of them.
+            newest = max((file.attempt for file in left), default=0)
+            left = [file for file in left if file.attempt == newest]
         while left:
             again = []
             for file in left:
@@ -105,6 +107,7 @@ class Tails:
 
     def rest(self, folder: str | None) -> Iterator[tuple[dict[str, Any], bytes]]:
         """Yield the rest of a folder (`attempts/0/ranks/3`; None: all folders) whose writer has ended."""
+        self.trouble = None
         if folder is None:
             self._look()
         else:
@@ -117,8 +120,8 @@ class Tails:
     def _ordered(self, turn: int = 0) -> list[_File]:
         """Return the files of `WHOLE`, then the others. The others rotate: the caller may not read all."""
         order = {name: place for place, name in enumerate(WHOLE)}
-        whole = [file for file in self._files.values() if os.path.basename(file.path) in order]
-        grown = [file for file in self._files.values() if os.path.basename(file.path) not in order]
+        whole = [file for file in self._files.values() if file.is_whole]
+        grown = [file for file in self._files.values() if not file.is_whole]
         first = turn % len(grown) if grown else 0
         whole.sort(key=lambda file: order[os.path.basename(file.path)])
         return [*whole, *grown[first:], *grown[:first]]
@@ -133,8 +136,13 @@ class Tails:
     def _names(self, folder: str) -> list[str]:
         try:
             return os.listdir(os.path.join(self._run, folder))
-        except OSError:
+        except OSError as error:
+            self._note(error)
             return []
+
+    def _note(self, error: OSError) -> None:
+        if is_out_of_files(error):
+            self.trouble = reason(error)
 
     def _list(self, folder: str) -> None:
         for name in self._names(folder):
@@ -146,18 +154,19 @@ class Tails:
 
     def _next(self, file: _File) -> tuple[dict[str, Any], bytes] | None:
         try:
-            if os.path.basename(file.path) in WHOLE:
-                return self._next_of_whole(file)
-            if file.fd is None:
-                file.fd = os.open(os.path.join(self._run, file.path), os.O_RDONLY | os.O_CLOEXEC)
-            data = os.pread(file.fd, _PIECE, file.offset)
-        except OSError:
+            return self._next_of_whole(file) if file.is_whole else self._next_of_growing(file)
+        except OSError as error:
+            self._note(error)
             return None
-        if not data:
+
+    def _next_of_growing(self, file: _File) -> tuple[dict[str, Any], bytes] | None:
+        path = os.path.join(self._run, file.path)
+        if os.stat(path).st_size <= file.offset:
             return None
+        data = self._read(path, file.offset)
         header = {"is": "chunk", "path": file.path, "offset": file.offset}
         file.offset += len(data)
-        return header, data
+        return (header, data) if data else None
 
     def _next_of_whole(self, file: _File) -> tuple[dict[str, Any], bytes] | None:
         path = os.path.join(self._run, file.path)
@@ -167,13 +176,9 @@ class Tails:
             file.version = version  # an earlier connection has sent it
         if version != file.version:
             file.version, file.offset = version, 0
-            self._close_fd(file)
         elif file.offset >= info.st_size:
-            self._close_fd(file)
             return None
-        if file.fd is None:
-            file.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        data = os.pread(file.fd, _PIECE, file.offset)
+        data = self._read(path, file.offset, version)
         header = {
             "is": "whole",
             "path": file.path,
@@ -184,9 +189,13 @@ class Tails:
         file.offset += len(data)
         return (header, data) if data else None
 
-    @staticmethod
-    def _close_fd(file: _File) -> None:
-        if file.fd is not None:
-            with contextlib.suppress(OSError):
-                os.close(file.fd)
-            file.fd = None
+    def _read(self, path: str, offset: int, version: tuple[int, int, int] | None = None) -> bytes:
+        """Return the next bytes of a file; none if the file is no longer this version."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            info = os.fstat(fd)
+            if version not in (None, (info.st_ino, info.st_mtime_ns, info.st_size)):
+                return b""
+            return os.pread(fd, _PIECE, offset)
+        finally:
+            os.close(fd)

@@ -204,16 +204,21 @@ class Hosted:
 
     @_alone
     def stop(self, handle: Handle, *, kill: bool) -> None:
+        self._end(handle, kill=kill)
+
+    def _end(self, handle: Handle, *, kill: bool, interrupt: bool = False) -> None:
         fleet, _ = self._ours(handle)
         self._stopping = True
         if self._elastic is not None:
             self._elastic.stopping = True
-        fleet.stop(kill=kill)
+        fleet.stop(kill=kill, interrupt=interrupt)
 
     @_alone
     def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
         if verb == "stacks":
             self._ours(handle)[0].stacks()
+        elif verb == "interrupt":
+            self._end(handle, kill=False, interrupt=True)
 
     @_alone
     def release(self, handle: Handle) -> str | None:

@@ -103,6 +103,11 @@ class Capabilities:
     """This machine's /proc shows the ranks' processes, by the pids that `poll` returns."""
     stacks: bool = True
     """Running ranks can write their stacks on request."""
+    interrupts: bool = False
+    """`ask` with the verb `interrupt` raises KeyboardInterrupt in the ranks.
+
+    Without this capability, an interrupt of the cell ends the ranks with SIGTERM.
+    """
     warm: bool = False
     """The template process can fork its supervisor and its ranks."""
     sites: bool = False
@@ -116,7 +121,10 @@ class Capabilities:
     failure_grace_s: float = 1.0
     """Seconds from SIGTERM to SIGKILL if another rank failed: a rank may wait in a collective for ever."""
     stop_grace_s: float = 5.0
-    """Seconds from SIGTERM to SIGKILL if the user stops the run: time for a checkpoint."""
+    """Seconds from SIGTERM to SIGKILL if the user stops the run: time for a checkpoint.
+
+    `Job.stop_grace_s` replaces this value. It is at least 30 s if a rank has its own handler for SIGTERM.
+    """
     submit_limit_s: float = 120.0
     """With `apart`: how long the supervisor waits for a cancelled submission, in seconds.
 
@@ -218,9 +226,11 @@ class Backend(Protocol):
         ...
 
     def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
-        """Ask one rank, or every running rank (`rank` None), to write something into its folder.
+        """Ask one rank, or every running rank (`rank` None), to do something.
 
         The verb `stacks` asks for stacks in `stacks.txt`. It is used only if `capabilities.stacks` is set.
+        The verb `interrupt` sends SIGINT to the process of each rank, not to launchers. A rank that ends
+        afterwards counts as stopped. It is used only if `capabilities.interrupts` is set.
         Does not wait for the answer. A rank that has ended is no error. An unknown verb is ignored.
         """
         ...

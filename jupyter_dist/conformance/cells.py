@@ -13,6 +13,7 @@ __all__ = [
     "HEAVY",
     "KILLED",
     "RESTARTS",
+    "SAVES_WHEN_INTERRUPTED",
     "STOPS_IT",
     "STUBBORN",
     "TIES",
@@ -206,6 +207,20 @@ import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("up")
 time.sleep(600)
+"""
+
+SAVES_WHEN_INTERRUPTED = """
+import time
+print("up")
+times = 0
+try:
+    while True:
+        time.sleep(0.05)
+except KeyboardInterrupt:
+    times += 1
+    time.sleep(1)
+    print("saved")
+f"interrupted {times} times"
 """
 
 # A script that starts a run and ends.

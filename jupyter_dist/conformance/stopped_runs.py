@@ -14,7 +14,7 @@ import pytest
 from .. import backends, start
 from ..errors import InputError, RunStopped
 from ..job import State, Status
-from ..manage import removal
+from ..manage import removal, stop
 from ..record import reader
 from ..showing.run import Run
 from . import cells
@@ -124,6 +124,18 @@ class Ended:
         assert_state(run, State.STOPPED)
         assert run.status.reason in ("killed by the user", "stopped by the user")
         runs.gone(*_processes(run))
+
+    def test_an_interrupt_is_a_keyboard_interrupt_in_each_rank(self, runs: Runs, target: Target) -> None:
+        """As in any cell: the ranks may save and return a result. The run counts as stopped."""
+        if not backends.declared(target.backend).capabilities.interrupts:
+            pytest.skip("the backend cannot interrupt ranks")
+        run = runs.until_up(runs.start(cells.SAVES_WHEN_INTERRUPTED))
+        stop.stop(run.folder, interrupt=True)
+        runs.wait(run)
+        assert_state(run, State.STOPPED)
+        assert run.status.reason == "interrupted by the user"
+        assert run.results == ["interrupted 1 times"] * target.np
+        assert {run.log(rank).split("\n")[-2] for rank in range(target.np)} == {"saved"}
 
     def test_a_run_whose_supervisor_is_killed(self, runs: Runs, target: Target) -> None:
         """Its ranks and all that they started end. Or they continue, and a new supervisor starts for them."""

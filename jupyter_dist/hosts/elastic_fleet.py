@@ -69,7 +69,7 @@ class ElasticFleet(Fleet):
 
     def _put(self, node: int, name: str, slots: int) -> None:
         made = ElasticHost(
-            name, node, slots, self._run, self._settings, self._reach, self._files, self._arrivals
+            name, node, slots, self._job, self._settings, self._reach, self._files, self._arrivals
         )
         self._hosts[node:] = [made, *self._hosts[node + 1 :]]
         self._members[node:] = [made, *self._members[node + 1 :]]

@@ -2,7 +2,7 @@
 
 Only `connect` and `release` block. Backends with launchers use this module for several hosts.
 Some of them start processes with `start`. Others let their launcher call the script `HostFacts.start` on the
-hosts, through the ssh program that `ssh_script` writes.
+hosts, through the ssh program that `openssh.ssh_script` writes.
 """
 
 from __future__ import annotations
@@ -10,16 +10,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import select
-import shlex
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..errors import LaunchError
-from ..folder import RunFolder, write_bytes, write_json
+from ..folder import RunFolder, write_json
 from ..job import Job
 from ..worker import layout
 from .arrivals import Arrivals
@@ -27,14 +24,16 @@ from .host import Host, HostFacts, HostProcess
 from .host_messages import missing, out_of_space, progress, story, unreachable_pairs
 from .links.link import Reach
 from .links.ssh_transport import by_ssh
-from .openssh import SshSettings, options
+from .openssh import SshSettings
 from .settings import HostSettings
 from .staged_files import kept_checkpoints, shipped
 
-__all__ = ["Fleet", "FleetPoll", "Start", "ssh_script"]
+__all__ = ["Fleet", "FleetPoll", "Start"]
 
 _STRAGGLERS_S = 12.0
 """After a host's failure, the driver waits this long for the set-up of the other hosts."""
+_CONNECT_S = 0.05
+"""How long one poll may start connections. A thousand processes of ssh take seconds to start."""
 _AWAY_SHOWN_S = 1.5
 _KILL_AWAY_S = 3.0
 """After a kill, the driver waits this long for a host without a connection."""
@@ -96,7 +95,7 @@ class Fleet:
             assert isinstance(settings, SshSettings)
             reach = by_ssh(settings)
         self._reach = reach
-        self._run, self._folder, self._settings = job.id, folder, settings
+        self._job, self._folder, self._settings = job, folder, settings
         self._files = [*shipped(folder), *kept_checkpoints(folder)]
         self._arrivals = Arrivals(folder)
         self._hosts = [
@@ -105,13 +104,15 @@ class Fleet:
         self._attempt = 0
         self._began = time.monotonic()
         self._first_failure: float | None = None
+        self._story: str | None = None
+        """Why hosts cannot be used. `_failed` becomes this text when the other hosts are cleaned up."""
         self._failed: str | None = None
         self._killed_at: float | None = None
         self._explained: set[str] = set()
         self._meeting = self._meeting_place = ""
 
     def _host(self, name: str, node: int, slots: int) -> Host:
-        return Host(name, node, slots, self._run, self._settings, self._reach, self._files, self._arrivals)
+        return Host(name, node, slots, self._job, self._settings, self._reach, self._files, self._arrivals)
 
     def begin(self, *, resume: bool = False) -> None:
         """Begin to connect to all hosts; see `FleetPoll.ready`. `resume`: the agents already run."""
@@ -124,7 +125,7 @@ class Fleet:
 
         If the set-up of one host failed, this sets up all hosts again: the failure has cleaned up the others.
         """
-        self._failed = self._first_failure = None
+        self._failed = self._story = self._first_failure = None
         sent = [file for file in self._files if file.modified is None]
         self._files = [*sent, *kept_checkpoints(self._folder)]
         for place, host in enumerate(self._hosts):
@@ -153,7 +154,7 @@ class Fleet:
         """Sleep until a host has sent something, for at most the given seconds."""
         poll = select.poll()
         for host in self._hosts:
-            host.register(poll)
+            host.link.register(poll)
         poll.poll(seconds * 1000)
 
     def facts(self, host: str) -> HostFacts:
@@ -218,8 +219,9 @@ class Fleet:
 
     def poll(self) -> FleetPoll:
         """Advance all hosts, and return their state. Does not block."""
+        until = time.monotonic() + _CONNECT_S
         for host in self._hosts:
-            host.advance()
+            host.advance(may_connect=time.monotonic() < until)
             self._end_unheard(host)
             self._explain(host)
         self._judge_failures()
@@ -245,15 +247,17 @@ class Fleet:
         for name, why in gone.items():
             self._named(name).give_up(why)
 
-    def stop(self, *, kill: bool) -> None:
+    def stop(self, *, kill: bool, interrupt: bool = False) -> None:
         """Send SIGTERM to all processes. `kill`: send SIGKILL to their process groups.
+
+        `interrupt`: send SIGINT to the ranks instead, and nothing to launchers.
 
         A host without a connection receives the request when it is connected again.
         """
         if kill:
             self._killed_at = self._killed_at or time.monotonic()
         for host in self._hosts:
-            host.signal(kill=kill)
+            host.signal(kill=kill, interrupt=interrupt)
 
     def stacks(self) -> None:
         """Ask each rank to append its stacks to `stacks.txt`."""
@@ -269,18 +273,22 @@ class Fleet:
         """
         for host in self._hosts:
             host.release()
-        while not all(host.released for host in self._hosts):
-            for host in self._hosts:
-                host.advance()
-                # If the link is down but the host is not `away`, the host was never set up.
-                away_s = 0.0 if host.away is None else time.time() - host.away
-                silent_s = max(time.monotonic() - host.heard, away_s)
-                if silent_s > _RELEASE_S or not (host.link.up or host.away):
-                    host.released = True
+        while not self._are_released():
             self.wait(0.05)
-        for host in self._hosts:
-            host.close()
         return "; ".join(host.not_kept for host in self._hosts if host.not_kept is not None) or None
+
+    def _are_released(self) -> bool:
+        """Advance the release of all hosts. Returns whether it is over. Does not block."""
+        for host in self._hosts:
+            host.advance()
+            # If the link is down but the host is not `away`, the host was never set up.
+            away_s = 0.0 if host.away is None else time.time() - host.away
+            silent_s = max(time.monotonic() - host.heard, away_s)
+            if silent_s > _RELEASE_S or not (host.link.up or host.away):
+                host.released = True
+            if host.released:
+                host.close()
+        return all(host.released for host in self._hosts)
 
     def _named(self, name: str) -> Host:
         return next(host for host in self._hosts if host.name == name)
@@ -298,17 +306,21 @@ class Fleet:
                 host.processes[process.id] = dataclasses.replace(process, ended=time.time(), told=True)
 
     def _judge_failures(self) -> None:
-        """Report all failed hosts together, and clean up the other hosts."""
+        """Report all failed hosts together, after the other hosts have been cleaned up."""
         failed = [host for host in self._hosts if host.failed]
         if not failed or self._failed is not None:
             return
         now = time.monotonic()
         self._first_failure = self._first_failure or now
-        open_ = [host for host in self._hosts if not host.failed and not host.settled]
-        if open_ and now - self._first_failure < _STRAGGLERS_S:
-            return
-        self._failed = story([(host.name, str(host.failed)) for host in failed], len(self._hosts))
-        self.release()
+        if self._story is None:
+            open_ = [host for host in self._hosts if host.diagnosis or not (host.failed or host.settled)]
+            if open_ and now - self._first_failure < _STRAGGLERS_S:
+                return
+            self._story = story([(host.name, str(host.failed)) for host in failed], len(self._hosts))
+            for host in self._hosts:
+                host.release()
+        if self._are_released():
+            self._failed = self._story
 
     def _explain(self, host: Host) -> None:
         """Write the error of ranks that could not write it: the start failed, or no disk space was left."""
@@ -341,6 +353,11 @@ class Fleet:
             f"host {host.name}: no space is left in {host.facts.stage!r}"
             for host in self._hosts
             if host.facts is not None and any(map(out_of_space, host.processes.values()))
+        ]
+        parts += [
+            f"host {host.name}: its ranks' output cannot be read: {host.hindered}"
+            for host in self._hosts
+            if host.hindered is not None
         ]
         parts += dict.fromkeys(
             process.lost
@@ -375,16 +392,3 @@ def _id(attempt: int, start: Start) -> str:
     if start.rank is None:
         return f"{attempt}.{start.host}"
     return f"{attempt}.{start.rank}" + (f".{start.number}" if start.number else "")
-
-
-def ssh_script(folder: RunFolder, settings: SshSettings) -> Path:
-    """Write a script that calls ssh with our options, for launchers that call ssh. Returns its path."""
-    path = folder.path / "bin" / "ssh"
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    write_bytes(path, f'#!/bin/sh\nexec {_real_ssh()} {shlex.join(options(settings))} "$@"\n'.encode())
-    path.chmod(0o700)
-    return path
-
-
-def _real_ssh() -> str:
-    return shlex.quote(shutil.which("ssh") or "/usr/bin/ssh")

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import select
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..job import Job
+from ..worker.host.os_errors import reason
 from ..worker.jitter import jitter
 from . import rsync
 from .arrivals import Arrivals
 from .facts import HostFacts, HostProcess, host_facts
 from .host_clock import HostClock
-from .links.link import LinkError, Reach
+from .host_files import HostFiles
+from .links.link import Diagnosis, LinkError, Reach
 from .openssh import LOCAL, own_version
 from .settings import HostSettings
 from .staged_files import Shipped
@@ -36,7 +38,7 @@ class Host:
         name: str,
         node: int,
         slots: int,
-        run: str,
+        job: Job,
         settings: HostSettings,
         reach: Reach,
         files: Sequence[Shipped],
@@ -44,11 +46,9 @@ class Host:
     ) -> None:
         self.name, self.node, self.slots = name, node, slots
         self._settings = settings
-        wish = {"dir": settings.remote_dir, "run": run, "node": node, "name": name}
-        kept = {file.path: file.modified for file in files if file.modified is not None}
-        wish |= {"grace_s": settings.grace_s, "version": own_version(), "kept": kept}
-        self.link = reach(name, wish, files)
+        self.link = reach(name, _wish(settings, job, node, name, files), files)
         self._arrivals = arrivals
+        self._received = HostFiles(arrivals, self.link)
         self.facts: HostFacts | None = None
         self.failed: str | None = None
         """Why the set-up failed."""
@@ -59,24 +59,23 @@ class Host:
         self.away: float | None = None
         """Since when the host does not answer (seconds since the epoch)."""
         self.why_away = ""
+        self.hindered: str | None = None
+        """Why the agent cannot read its ranks' files now."""
         self.released = False
         self.heard = time.monotonic()
         """When the host last sent anything other than an answer to a ping."""
-        self.not_kept: str | None = None
-        """Which files the driver could not fetch in the end, why, and where they are."""
         self._unwritable = False
         """Whether the driver closed the link because this machine could not write the received files."""
         self.processes: dict[str, HostProcess] = {}
         self.ports: list[int] | None = None
         self.no_way: dict[str, str] = {}
         """The hosts to which this host cannot connect, and why. `find_ways` starts the test."""
-        self._way: Mapping[str, Any] | None = None
+        self._asked: dict[str, Mapping[str, Any]] = {}
+        """The driver's requests by their kind. A host that is set up again gets them again."""
+        self._open_requests: set[str] = set()
+        """The kinds of the requests that the agent has not answered."""
         self._wishes: dict[str, Mapping[str, Any]] = {}
-        self._ports_wanted = 0
-        self._lease: Mapping[str, Any] | None = None
-        self._environment: Mapping[str, str] | None = None
-        self._prepared = True
-        self._kill: bool | None = None
+        self._signal: Mapping[str, Any] | None = None
         self._resumed = self._releasing = False
         self._retry_at, self._backoff = 0.0, _FIRST_BACKOFF_S
         self._tries_left = _BUSY_TRIES
@@ -84,14 +83,18 @@ class Host:
         """Why the host ended, and when this was reported (monotonic clock)."""
         self._pinged = 0.0
         self._clock = HostClock()
-        self._sync = rsync.Sync(name, settings)
+        self.sync = rsync.Sync(name, settings)
+        self.diagnosis: Diagnosis | None = None
+        """Makes the reason of a failure more exact, while it is there."""
 
     def open(self, *, resume: bool) -> None:
-        """Begin the set-up. `resume`: connect to the agent that another supervisor has set up."""
+        """Begin the set-up. `resume`: connect to the agent that another supervisor has set up.
+
+        The next `advance` that may connect opens the connection.
+        """
         self._resumed = resume
         if resume:
             self.away = time.time()
-        self._open("resume" if resume else "stage")
 
     def _open(self, mode: str) -> None:
         try:
@@ -111,43 +114,52 @@ class Host:
             self.link.up
             and self.facts is not None
             and self._clock.known
-            and self._sync.done
-            and self._prepared
-            and self._way is None
-            and (self.ports is not None or not self._ports_wanted)
-            and (self._lease is None or self.facts.leased is not None)
+            and self.sync.done
+            and not self._open_requests
         )
 
     @property
-    def syncing(self) -> bool:
-        """Return whether rsync is copying the user's own files to the host."""
-        return self._sync.under_way
+    def not_kept(self) -> str | None:
+        """Return which files the driver could not fetch in the end, why, and where they are."""
+        return self._received.not_kept
+
+    @property
+    def _offset_s(self) -> float:
+        return 0.0 if self.facts is None else self.facts.clock_offset_s
 
     def ask_for_ports(self, count: int) -> None:
         """Ask the host for new free TCP ports."""
-        self.ports, self._ports_wanted = None, count
-        self.link.send({"do": "ports", "count": count})
+        self.ports = None
+        self._ask(do="ports", count=count)
 
     def lease(self, wish: Mapping[str, Any] | None) -> None:
         """Lease GPUs on the host, or release them (None). The result is in `facts`."""
-        self._lease = {"do": "lease", "wish": wish}
         if self.facts is not None:
             self.facts = dataclasses.replace(self.facts, leased=None)
-        self.link.send(self._lease)
+        self._ask(do="lease", wish=wish)
 
     def find_ways(self, places: Mapping[str, tuple[str, int]]) -> None:
         """Let the host try to connect to other hosts. `places`: host name → address and port."""
-        self._way = {"do": "reach", "places": {name: list(place) for name, place in places.items()}}
-        self.link.send(self._way)
+        self._ask(do="reach", places={name: list(place) for name, place in places.items()})
 
     def prepare(self, env: Mapping[str, str]) -> None:
         """Ask the agent to write the script with which launchers start ranks on the host."""
-        self._environment, self._prepared = dict(env), False
-        self._send_environment()
+        self._ask(do="prepare", env=dict(env))
+
+    def _ask(self, **request: Any) -> None:
+        kind = request["do"]
+        self._asked[kind] = request
+        self._open_requests.add(kind)
+        self._repeat(kind)
+
+    def _repeat(self, kind: str) -> None:
+        if self.facts is not None:
+            python = {"python": self.facts.python} if kind == "prepare" else {}
+            self.link.send({**self._asked[kind], **python})
 
     def start(self, processes: Sequence[HostProcess], wishes: Sequence[Mapping[str, Any]]) -> None:
         """Start processes now, or when the host is connected again."""
-        self._kill = None
+        self._signal = None
         for process, wish in zip(processes, wishes, strict=True):
             self.processes[process.id] = process
             self._wishes[process.id] = wish
@@ -159,10 +171,10 @@ class Host:
         if wish is not None:
             self._wishes[process.id] = wish
 
-    def signal(self, *, kill: bool) -> None:
+    def signal(self, *, kill: bool, interrupt: bool = False) -> None:
         """Signal all processes of the host now, or when the host is connected again."""
-        self._kill = kill
-        self.link.send({"do": "signal", "kill": kill})
+        self._signal = {"do": "signal", "kill": kill, "interrupt": interrupt}
+        self.link.send(self._signal)
 
     def stacks(self) -> None:
         self.link.send({"do": "stacks"})
@@ -181,57 +193,42 @@ class Host:
 
     def close(self) -> None:
         self.link.close()
-        self._sync.close()
+        self.sync.close()
+        if self.diagnosis is not None:
+            self.diagnosis.close()
 
-    def register(self, poll: select.poll) -> None:
-        self.link.register(poll)
-
-    def advance(self) -> None:
-        """Send, receive and reconnect as far as possible now."""
+    def advance(self, *, may_connect: bool = True) -> None:
+        """Send, receive and, if allowed, connect as far as possible now."""
+        self._look_at_diagnosis()
         if self.lost or self.released or (self.failed and not self._releasing):
             return
         now = time.monotonic()
         if not self.link.opened:
-            if now >= self._retry_at:
+            if may_connect and now >= self._retry_at:
                 self._open("stage" if self._is_new else "resume")
         else:
             try:
                 for header, body in self.link.pump():
-                    self._take_or_leave(header, body)
+                    self._take(header, body)
             except LinkError as error:
                 self._on_loss(error)
             except OSError as error:
                 self.link.close()
                 self._unwritable = True
-                why = f"the run's folder here cannot be written: {error.strerror or error}"
+                why = f"the run's folder here cannot be written: {reason(error)}"
                 self._on_loss(LinkError(why))
             else:
                 if self.link.up and now - self._pinged > self.link.ping_every_s:
                     self._ping()
-        self._look_at_sync()
+        self.failed = self.sync.look() or self.failed
         self._look_at_clock()
-
-    def _take_or_leave(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Process a frame. If a write fails during the release, the file stays on the host; else OSError."""
-        try:
-            self._take(header, body)
-        except OSError as error:
-            if not self._releasing:
-                raise
-            self._leave("what its ranks wrote last", error)
-
-    def _leave(self, what: str, error: OSError) -> None:
-        assert self.facts is not None
-        place = os.path.join(self.facts.stage, "run")
-        why = f"cannot be written here ({error.strerror or error})"
-        self.not_kept = f"{what} on host {self.name} {why}: it stays there in {place!r}"
 
     def _take(self, header: Mapping[str, Any], body: bytes) -> None:
         kind = header["is"]
         if kind != "pong":
             self.heard = time.monotonic()
-        if kind in ("chunk", "whole"):
-            self._arrivals.take(header, body, 0.0 if self.facts is None else self.facts.clock_offset_s)
+        if kind in ("chunk", "whole", "checkpoint"):
+            self._received.take(header, body, self._offset_s, is_last=self._releasing)
         elif kind == "connected":
             # The pings precede all else: the next frames contain times, which need the clock offset.
             for _ in range(_SAMPLES):
@@ -244,21 +241,21 @@ class Host:
             self._on_facts(header)
         elif kind == "ports":
             self.ports = [int(port) for port in header["ports"]]
+            self._open_requests.discard("ports")
         elif kind == "leased" and self.facts is not None:
             self.facts = dataclasses.replace(self.facts, leased=header)
+            self._open_requests.discard("lease")
         elif kind == "reached":
-            self._way, self.no_way = None, {str(name): str(why) for name, why in header["why"].items()}
+            self.no_way = {str(name): str(why) for name, why in header["why"].items()}
+            self._open_requests.discard("reach")
         elif kind == "prepared":
-            self._prepared = True
+            self._open_requests.discard("prepare")
+        elif kind == "hindered":
+            self.hindered = None if header["why"] is None else str(header["why"])
         elif kind == "trouble":
             self.failed = str(header["why"])
         elif kind in ("started", "ended"):
             self._on_process(header)
-        elif kind == "checkpoint":
-            try:
-                self._arrivals.keep(header, body, self.name)
-            except OSError as error:
-                self._leave("a checkpoint", error)
         elif kind == "sent":
             self.link.send({"do": "remove", "keep_run": self.not_kept is not None})
         elif kind == "released":
@@ -282,7 +279,7 @@ class Host:
         self.facts = facts = dataclasses.replace(facts, clock_offset_s=self._clock_offset(), leased=leased)
         self.away, self._unwritable, self._backoff = None, False, _FIRST_BACKOFF_S
         self._resend(set(told["known"]))
-        self._sync.begin(os.path.join(facts.stage, "work"))
+        self.sync.begin(os.path.join(facts.stage, "work"))
 
     def _resend(self, known: set[str]) -> None:
         """Repeat the requests that the agent may have missed. Processes that it does not know are lost."""
@@ -299,33 +296,23 @@ class Host:
                 self._lose(process, why)
         if missed:
             self.link.send({"do": "start", "processes": missed})
-        if self._kill is not None:
-            self.link.send({"do": "signal", "kill": self._kill})
-        if self.ports is None and self._ports_wanted:
-            self.link.send({"do": "ports", "count": self._ports_wanted})
-        if self._way is not None:
-            self.link.send(self._way)
-        if self._lease is not None and self.facts is not None and self.facts.leased is None:
-            self.link.send(self._lease)
-        if not self._prepared:
-            self._send_environment()
+        if self._signal is not None:
+            self.link.send(self._signal)
+        for kind in self._open_requests:
+            self._repeat(kind)
         if self._releasing:
             self.link.send({"do": "release"})
-
-    def _send_environment(self) -> None:
-        if self.facts is not None and self._environment is not None:
-            self.link.send({"do": "prepare", "env": self._environment, "python": self.facts.python})
 
     def _on_process(self, told: Mapping[str, Any]) -> None:
         known = self.processes.get(told["id"])
         if known is None or known.over:
             return
-        offset = 0.0 if self.facts is None else self.facts.clock_offset_s
-        self.processes[known.id] = known.as_told(told, offset)
+        self.processes[known.id] = known.as_told(told, self._offset_s)
 
     def _on_loss(self, error: LinkError) -> None:
         if self.released:
             return
+        self.diagnosis = self.diagnosis or error.diagnosis
         if self._releasing and self.is_gone:
             self.released = True  # another agent there would end at once, as this one did
             return
@@ -349,9 +336,9 @@ class Host:
     def _forget(self) -> None:
         """Set the host up again: an agent without processes ends soon if the connection is lost."""
         self.facts, self.ports, self._clock = None, None, HostClock()
-        self._prepared = self._environment is None
-        self._sync.close()
-        self._sync = rsync.Sync(self.name, self._settings)
+        self._open_requests = set(self._asked)
+        self.sync.close()
+        self.sync = rsync.Sync(self.name, self._settings)
 
     def _look_at_clock(self) -> None:
         if self._gone is not None and time.monotonic() - max(self._gone[1], self.heard) > _LAST_WORDS_S:
@@ -381,8 +368,7 @@ class Host:
             self.failed = why
         self.link.close()
         try:
-            offset_s = 0.0 if self.facts is None else self.facts.clock_offset_s
-            missing = self._arrivals.tear(self.link.rest(), offset_s)
+            missing = self._arrivals.tear(self.link.rest(), self._offset_s)
         except OSError:
             missing = 0  # a full disk here must not hide the loss of the host
         if missing:
@@ -394,7 +380,20 @@ class Host:
     def _lose(self, process: HostProcess, why: str) -> None:
         self.processes[process.id] = dataclasses.replace(process, lost=why, ended=time.time())
 
-    def _look_at_sync(self) -> None:
-        why = self._sync.look()
-        if why is not None:
-            self.failed = why
+    def _look_at_diagnosis(self) -> None:
+        if self.diagnosis is None:
+            return
+        before, done = self.diagnosis.text, self.diagnosis.look()
+        if self.failed == before:
+            self.failed = self.diagnosis.text
+        if self.why_away == before:
+            self.why_away = self.diagnosis.text
+        if done:
+            self.diagnosis = None
+
+
+def _wish(settings: HostSettings, job: Job, node: int, name: str, files: Sequence[Shipped]) -> dict[str, Any]:
+    kept = {file.path: file.modified for file in files if file.modified is not None}
+    wish = {"dir": settings.remote_dir, "run": job.id, "node": node, "name": name}
+    wish |= {"grace_s": settings.grace_s, "stop_grace_s": job.stop_grace_s}
+    return {**wish, "version": own_version(), "kept": kept}

@@ -68,7 +68,7 @@ def progress(hosts: Sequence[Host], rsync: Sequence[str]) -> str | None:
         total = sum(host.link.to_send for host in sending)
         done = min(90, 10 * (10 * sum(host.link.sent for host in sending) // total))
         return f"sending {total / 1e6:,.0f} MB to {_names(sending)} ({done} %)"
-    syncing = [host for host in waiting if host.syncing]
+    syncing = [host for host in waiting if host.sync.under_way]
     if syncing:
         return f"copying {', '.join(rsync)} to {_names(syncing)} with rsync"
     return f"connecting to {_names(waiting)}" if waiting else None

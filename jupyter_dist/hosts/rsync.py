@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import shlex
 import shutil
 import subprocess
@@ -10,12 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import InputError
+from ..worker.host.os_errors import reason
+from . import child_processes
 from .openssh import LOCAL, SshSettings, connection_refused, options
 from .settings import HostSettings
 
 __all__ = ["Sync", "check", "failure", "start"]
 
 _BUSY_TRIES = 8
+_KEPT_BYTES = 32768
+"""How much of rsync's first output and of its last output a failure's text is made of."""
 
 
 def check(paths: Sequence[str]) -> None:
@@ -71,6 +75,7 @@ class Sync:
         self._settings = settings if isinstance(settings, SshSettings) and settings.rsync else None
         self.done = self._settings is None
         self._process: subprocess.Popen[bytes] | None = None
+        self._said = b""
         self._tries_left = _BUSY_TRIES
         self._work = ""
         self._failed: str | None = None
@@ -83,20 +88,23 @@ class Sync:
         """Begin to copy into this folder of the host, unless the copy is done or running."""
         if self.done or self._process is not None or self._settings is None:
             return
-        self._work = work
+        self._work, self._said = work, b""
         try:
             self._process = start(self._host, work, self._settings.rsync, self._settings)
         except OSError as error:
-            self._failed = f"cannot run rsync: {error.strerror or error}"
+            self._failed = f"cannot run rsync: {reason(error)}"
 
     def look(self) -> str | None:
         """Check the copy, and repeat it if sshd refused it. Returns why the copy has failed, if it has."""
-        if self._process is None or self._process.poll() is None:
+        if self._process is None:
             return self._failed
-        ended, self._process = self._process, None
-        assert ended.stderr is not None
-        with contextlib.closing(ended.stderr):
-            said = ended.stderr.read().decode(errors="replace")
+        ended = self._process
+        is_running = ended.poll() is None
+        self._listen(ended)
+        if is_running:
+            return self._failed
+        self.close()
+        said = self._said.decode(errors="replace")
         if ended.returncode and connection_refused(said) and self._tries_left:
             self._tries_left -= 1
             self.begin(self._work)
@@ -106,8 +114,24 @@ class Sync:
             self.done = True
         return self._failed
 
+    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+        """Read rsync's errors, because rsync waits while nobody reads them. Keep the first and the last."""
+        assert process.stderr is not None
+        os.set_blocking(process.stderr.fileno(), False)
+        try:
+            for _ in range(64):
+                said = self._said + os.read(process.stderr.fileno(), 65536)
+                if len(said) > 2 * _KEPT_BYTES:
+                    said = said[:_KEPT_BYTES] + said[-_KEPT_BYTES:]
+                self._said = said
+        except BlockingIOError:
+            pass
+
     def close(self) -> None:
-        """Kill a running copy. Repeatable."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+        """Kill a running copy with its ssh, and close its descriptors. Repeatable."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        child_processes.end(process)
+        assert process.stderr is not None
+        process.stderr.close()

@@ -215,6 +215,7 @@ def _job_of_ranks(request: Request, run_id: str, payload: Payload | None) -> Job
         metrics=request.run.metric,
         max_restarts=request.run.max_restarts,
         timeout_s=request.run.timeout,
+        stop_grace_s=request.run.stop_grace,
         stall_timeout_s=request.run.stall_timeout or None,
         payload_bytes=0 if payload is None else payload.nbytes,
         kept_displays=request.run.kept_displays,

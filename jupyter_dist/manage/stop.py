@@ -19,18 +19,19 @@ _AT_ONCE_S = 0.3
 """Within this time, immediate failures of a new supervisor are known, such as a missing Python."""
 
 
-def stop(folder: RunFolder, *, kill: bool = False, wait_s: float = 0.0) -> State:
+def stop(folder: RunFolder, *, kill: bool = False, interrupt: bool = False, wait_s: float = 0.0) -> State:
     """Ask the run's supervisor to end the run, and wait `wait_s` for the end. Returns the state after that.
 
     If ranks have outlived their supervisor, a new supervisor starts first and ends them. That takes seconds.
-    `kill` leaves the ranks no time to write. Repeatable: a run that has ended stays as it is.
+    `kill` leaves the ranks no time to write. `interrupt` raises KeyboardInterrupt in the ranks first, if the
+    backend can do that. Repeatable: a run that has ended stays as it is.
     Raises DistError if the run cannot be asked, and LaunchError if the new supervisor does not start.
     """
     submission.resume(folder)
     now = reader.status(folder).state
     if now.ended:
         return now
-    _request(folder, kill)
+    _request(folder, "kill" if kill else "interrupt" if interrupt else "stop")
     deadline = time.monotonic() + wait_s
     while not now.ended and time.monotonic() < deadline:
         time.sleep(_PAUSE_S)
@@ -49,15 +50,15 @@ def ask_to_stop(folder: RunFolder, *, kill: bool = False) -> State:
     now = reader.status(folder).state
     if now.ended:
         return now
-    _request(folder, kill)
+    _request(folder, "kill" if kill else "stop")
     if now is State.UNWATCHED:
         _taken_on(folder)
     return now
 
 
-def _request(folder: RunFolder, kill: bool) -> None:
+def _request(folder: RunFolder, name: str) -> None:
     try:
-        folder.request("kill" if kill else "stop")
+        folder.request(name)
     except OSError as error:
         raise DistError(f"run {folder.id} cannot be asked to stop: {error.strerror or error}") from error
 

@@ -17,6 +17,7 @@ from ..errors import LaunchError
 from ..folder import RunFolder, open_private
 from ..job import Job, Poll, RankState, State
 from ..worker.boot import STACK_SIGNAL
+from ..worker.host.os_errors import reason
 from ..worker.process_groups import kill_group, peak_memory_bytes
 from . import forking
 
@@ -61,7 +62,7 @@ class Processes:
             except OSError as error:
                 self._give_up()
                 raise LaunchError(
-                    f"rank {spec.rank} of {len(specs)} could not be started: {error}. All were ended."
+                    f"rank {spec.rank} of {len(specs)} could not be started: {reason(error)}. All were ended."
                 ) from error
             self._ranks.append(
                 RankState(spec.rank, State.RUNNING, pid, spec.host, spec.local_rank, started=started)
@@ -103,8 +104,11 @@ class Processes:
             peak_memory_bytes=peak_memory_bytes(usage),
         )
 
-    def signal(self, *, kill: bool) -> None:
-        """Send SIGTERM to each running rank. `kill`: send SIGKILL to its whole process group."""
+    def signal(self, *, kill: bool, interrupt: bool = False) -> None:
+        """Send SIGTERM, or SIGINT to interrupt, to each running rank.
+
+        `kill`: send SIGKILL to its whole process group.
+        """
         for rank in self._ranks:
             if rank.state is not State.RUNNING or rank.pid is None:
                 continue
@@ -115,7 +119,7 @@ class Processes:
                     os.kill(rank.pid, signal.SIGKILL)
             else:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(rank.pid, signal.SIGTERM)
+                    os.kill(rank.pid, signal.SIGINT if interrupt else signal.SIGTERM)
 
     def stacks(self) -> None:
         """Signal each running rank to append its stacks to `stacks.txt`."""

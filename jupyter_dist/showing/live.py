@@ -73,9 +73,10 @@ def follow(
     that does not help, the display ends.
 
     Args:
-        interrupt: with "stop" an interrupt stops the run, a second interrupt kills it, and a third one raises
-            KeyboardInterrupt. With "leave" an interrupt only ends the display. Jupyter also interrupts a
-            kernel before it restarts or shuts it down. That interrupt only ends the display, too.
+        interrupt: with "stop" an interrupt raises KeyboardInterrupt in the ranks, which then have time to
+            save. A second interrupt kills the run, and a third one raises KeyboardInterrupt here. With
+            "leave" an interrupt only ends the display. Jupyter also interrupts a kernel before it restarts
+            or shuts it down. That interrupt only ends the display, too.
         result: the cell returns the run. Its summary is then part of the view, and is not shown again as the
             cell's result.
     """
@@ -143,9 +144,10 @@ class _Follower:
             self._screen.close(self._view)
             return True
         kill = self._answered > 1
-        note = "killing … interrupt again to leave it" if kill else "stopping … interrupt again to kill it"
+        saving = "interrupted; the ranks may save … interrupt again to kill them"
+        note = "killing … interrupt again to leave it" if kill else saving
         try:
-            stop.stop(self._folder, kill=kill)
+            stop.stop(self._folder, kill=kill, interrupt=True)
         except DistError as error:
             note = f"{error}; interrupt again"
         self._view.note = note

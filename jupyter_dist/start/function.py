@@ -33,6 +33,7 @@ def run(
     metrics: Mapping[str, str] | None = None,
     max_restarts: int = 0,
     timeout: float | str | None = None,
+    stop_grace: float | str | None = None,
     stall_timeout: float | str = 300.0,
     ship_modules: str = "auto",
     kept_displays: str = "first",

@@ -256,10 +256,10 @@ class Attempt:
 
     def _decide(self, now: float) -> None:
         if self._ending is not None:
-            if self._context.requests.asked("kill"):
-                self._ending.hurry(now)
+            self._context.requests.hasten(self._ending, now)
             return
-        ending = self._context.requests.why_end(now) or self._why_end(now)
+        grace = self._context.grace(self._number, running=self.phase is Phase.RUNNING)
+        ending = self._context.requests.why_end(now, grace) or self._why_end(now)
         if ending is not None:
             if ending.stacks and self.phase is Phase.RUNNING:
                 self._ask_for_stacks()
@@ -336,6 +336,8 @@ class Attempt:
                 shown = f"{shown}; waiting for the backend, which is still being asked to start the ranks"
             elif self._push.under_way:
                 shown = f"{shown}; waiting for the backend to pass it on"
+            elif ending.until is not None and not ending.killed:
+                shown = f"{shown}; the ranks have until {ending.until} to save. Stop again to kill them now"
         troubles = [
             line.trouble(now) for line in (self._submit, self._find, self._poll_call, *self._push.lines)
         ]
@@ -352,7 +354,8 @@ class Attempt:
     def _over(self, poll: Poll, ranks: tuple[RankState, ...]) -> None:
         ending = self._ending
         self._indexer.finish(time.time(), len(ranks))
-        if poll.state is State.SUCCEEDED:
+        # Ranks that obey a stop may all exit with code 0. The run was stopped all the same.
+        if poll.state is State.SUCCEEDED and (ending is None or ending.of_rank or ending.termed_at is None):
             self.outcome = Outcome(State.SUCCEEDED, None)
             return
         told = "; ".join(filter(None, (None if ending is None else ending.reason, poll.detail)))

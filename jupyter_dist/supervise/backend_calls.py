@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import socket
+import threading
 import time
 import traceback
 from collections.abc import Mapping
@@ -33,6 +34,8 @@ _NETWORK = {
 }
 _NAMES = ("ConnectionError", "ConnectError", "ConnectTimeout", "Timeout", "TimeoutError", "TimeoutExpired")
 """Suffixes of the class names that client libraries use for connection errors and timeouts."""
+_AT_ONCE_S = 0.05
+"""Most releases have nothing to wait for. The supervisor needs no further turn for those."""
 _GRPC = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
 
 
@@ -115,10 +118,10 @@ class Call:
         self.failure: Failure | None = None
 
     def succeed(self, value: Any) -> None:
-        self.done, self.value = True, value
+        self.value, self.done = value, True  # in this order, because a thread may read them
 
     def fail(self, failure: Failure) -> None:
-        self.done, self.failure = True, failure
+        self.failure, self.done = failure, True
 
 
 class Caller(Protocol):
@@ -159,7 +162,10 @@ class Caller(Protocol):
 
 
 class InProcess:
-    """A backend in this process. Each call is done when `begin` returns."""
+    """A backend in this process. Each call is done when `begin` returns, except `release`.
+
+    A release may wait for hosts and their checkpoints, so a thread makes this call. It is a run's last call.
+    """
 
     generation = 0
     pid: int | None = None
@@ -169,11 +175,19 @@ class InProcess:
 
     def begin(self, name: str, /, **arguments: Any) -> Call:
         call = Call(name)
+        if name == "release":
+            made = threading.Thread(target=self._make, args=(call, arguments), name=name, daemon=True)
+            made.start()
+            made.join(_AT_ONCE_S)
+        else:
+            self._make(call, arguments)
+        return call
+
+    def _make(self, call: Call, arguments: Mapping[str, Any]) -> None:
         try:
-            call.succeed(perform(self._backend, self._job, self._folder, name, arguments))
+            call.succeed(perform(self._backend, self._job, self._folder, call.name, arguments))
         except BaseException as error:  # an error in another package must not end the supervisor
             call.fail(failure_of(error))
-        return call
 
     def look(self) -> None:
         pass

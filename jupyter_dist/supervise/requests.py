@@ -7,7 +7,7 @@ import time
 
 from ..folder import RunFolder
 from ..job import Job, State
-from .termination import Ending
+from .termination import Ending, Grace
 
 __all__ = ["Requests"]
 
@@ -21,8 +21,8 @@ class Requests:
     Durations are by the monotonic clock.
     """
 
-    def __init__(self, folder: RunFolder, job: Job, stop_grace_s: float) -> None:
-        self._folder, self._job, self._grace_s = folder, job, stop_grace_s
+    def __init__(self, folder: RunFolder, job: Job) -> None:
+        self._folder, self._job = folder, job
         self._stacks_seen: float | None = None
         self._deadline: float | None = None
         self.terminated = False
@@ -44,23 +44,31 @@ class Requests:
 
     def asked(self, name: str) -> bool:
         """Return whether a user made this request. A request is never withdrawn."""
-        return self._made(name) is not None
+        return self.made(name) is not None
 
     def asked_for_stacks(self) -> bool:
         """Return whether a user has asked for stacks since the last call."""
-        when = self._made("stacks")
+        when = self.made("stacks")
         new = when is not None and when != self._stacks_seen
         self._stacks_seen = when
         return new
 
-    def _made(self, name: str) -> float | None:
+    def made(self, name: str) -> float | None:
+        """Return when a user last made this request, by the clock of files; None if nobody has made it."""
         try:
             return os.stat(self._folder.requests / name).st_mtime
         except OSError:
             return None
 
     def stopped(self) -> bool:
-        return self.terminated or self.asked("stop") or self.asked("kill")
+        return self.terminated or any(map(self.asked, ("interrupt", "stop", "kill")))
+
+    def hasten(self, ending: Ending, now: float) -> None:
+        """Shorten an end that has begun, if a user has asked for that since."""
+        if self.asked("kill"):
+            ending.hurry(now)
+        elif self.asked("stop"):
+            ending.end_interrupt(now)
 
     def _why(self, name: str, otherwise: str) -> str:
         """Return the reason in the request, if any. A tuning run writes a reason when it ends a trial."""
@@ -70,18 +78,26 @@ class Requests:
             return otherwise
         return " ".join(text.split())[:200] or otherwise
 
-    def why_end(self, now: float) -> Ending | None:
+    def why_end(self, now: float, grace: Grace) -> Ending | None:
         """Return how to end the attempt; None if nothing asks for its end."""
         if self.asked("kill"):
             return Ending(State.STOPPED, self._why("kill", "killed by the user"), now, 0.0).hurry(now)
         if self.asked("stop"):
-            return Ending(State.STOPPED, self._why("stop", "stopped by the user"), now, self._grace_s)
+            return Ending(State.STOPPED, self._why("stop", "stopped by the user"), now, grace.after_term_s)
+        if self.asked("interrupt"):
+            return Ending(
+                State.STOPPED,
+                "interrupted by the user",
+                now,
+                grace.after_term_s,
+                interrupt_s=grace.after_interrupt_s,
+            )
         if self.terminated:
-            return Ending(State.STOPPED, "the supervisor was told to end", now, self._grace_s)
+            return Ending(State.STOPPED, "the supervisor was told to end", now, grace.after_term_s)
         if self.removed:
-            return Ending(State.STOPPED, "the run's folder was removed", now, self._grace_s)
+            return Ending(State.STOPPED, "the run's folder was removed", now, grace.after_term_s)
         if self._deadline is not None and now >= self._deadline:
             reason = f"not done within --timeout {self._job.timeout_s:g} s"
             # The user will ask where the ranks were. Only the ranks' stacks show it, before SIGTERM.
-            return Ending(State.FAILED, reason, now + _STACKS_TAKE_S, self._grace_s, stacks=True)
+            return Ending(State.FAILED, reason, now + _STACKS_TAKE_S, grace.after_term_s, stacks=True)
         return None

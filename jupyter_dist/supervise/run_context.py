@@ -13,6 +13,7 @@ from .guard import Guard
 from .log_index import LogIndexWriter
 from .requests import Requests
 from .status_writer import StatusWriter
+from .termination import Grace
 
 __all__ = ["Outcome", "RunContext"]
 
@@ -33,6 +34,9 @@ class RunContext:
     """How long the supervisor retries calls with temporary failures."""
     changes: FileChanges = field(default_factory=FileChanges)
     """Change events of the files that ranks write."""
+
+    def grace(self, attempt: int, *, running: bool) -> Grace:
+        return Grace(self.job, self.able, self.folder, attempt, running=running)
 
     def indexer(self, attempt: int) -> LogIndexWriter:
         # The digest cannot contain metrics that --metric finds in logs, so such a run has no digest.

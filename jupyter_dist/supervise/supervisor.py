@@ -52,6 +52,7 @@ _GRACE_S = 300.0
 """How long the supervisor retries failed calls if the backend's options have no field `grace`."""
 _PORT_RETRIES = 3
 _RELEASE_LIMIT_S = 60.0
+_RELEASE_SHOWN_S = 2.0
 
 
 class _Supervision:
@@ -64,7 +65,7 @@ class _Supervision:
         backend = backends.declared(job.backend)
         self._able = able = backend.capabilities
         guard = Guard(job.id, outlives=able.outlives, prepared=prepared)
-        requests = Requests(folder, job, able.stop_grace_s)
+        requests = Requests(folder, job)
         self._alarm = Wakeup(requests.terminate)
         self._usage = HostUsage(str(folder.path))
         self._oom_kills = _oom_kills()
@@ -196,7 +197,7 @@ class _Supervision:
                 # The release may remove the hosts. If this supervisor dies, the next one needs the verdict.
                 self._writer.note(handle=handle)
                 self._writer.update(verdict=verdict)
-            told = self._release(handle)
+            told = self._release(handle, verdict.reason)
         self._context.caller.close()
         end_leftovers(self._job.id)
         self._context.guard.release()
@@ -215,11 +216,24 @@ class _Supervision:
             verdict=None,
         )
 
-    def _release(self, handle: Mapping[str, Any]) -> str | None:
-        """Release the backend's resources. Returns the backend's text for the user, if any."""
+    def _release(self, handle: Mapping[str, Any], reason: str | None) -> str | None:
+        """Release the backend's resources. Returns the backend's text for the user, if any.
+
+        A release in this process copies checkpoints from the hosts, which takes as long as it takes. Another
+        request to kill the run ends the wait.
+        """
         release = RetriedCall(self._context.caller, "release", _RELEASE_LIMIT_S)
-        until = time.monotonic() + _RELEASE_LIMIT_S
-        while (now := time.monotonic()) < until:
+        requests, began = self._context.requests, time.monotonic()
+        killed = requests.made("kill")
+        while (now := time.monotonic()) < began + _RELEASE_LIMIT_S or (
+            release.under_way and not self._able.apart
+        ):
+            if requests.made("kill") != killed:
+                log("the release was cut off by a request to kill the run")
+                return "The user ended the wait for the hosts. Files may be left there."
+            if now - began > _RELEASE_SHOWN_S:
+                shown = filter(None, (reason, "copying the checkpoints and releasing the hosts"))
+                self._writer.update(reason="; ".join(shown))
             self._context.caller.look()
             if release.ready(now):
                 release.begin(handle=handle)

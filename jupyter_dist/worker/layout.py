@@ -10,7 +10,7 @@
     RUNS/ID/moment.idx          when new lines of the ranks were last noted, for all ranks (time_index.py)
     RUNS/ID/supervisor.log
     RUNS/ID/trials.jsonl        the trials of a tuning run (record/trials.py); trial N is run ID-tN
-    RUNS/ID/requests/NAME       one empty file per request to the supervisor: stop, kill, stacks
+    RUNS/ID/requests/NAME       one empty file per request: stop, interrupt, kill, stacks
     RUNS/ID/checkpoints/        dist.checkpoint_dir(), shared by all attempts
     RUNS/ID/model/              the files of dist.model_dir(), if the platform keeps them; fetched from there
     RUNS/ID/.spare              reserved space for the last state, if the disk fills up meanwhile
@@ -21,6 +21,7 @@
     RUNS/ID/attempts/A/curves.json   a digest of the ranks' metrics (record/metrics/digest_file.py)
     RUNS/ID/attempts/A/ranks/R/ output.log  times.idx  events.jsonl  media.bin  result.pkl  result.buffers
                                 error.json  exit.json  stacks.txt  meeting.jsonl  usage.jsonl
+                                sigterm.handler
                                 .main/          for processes that the rank spawns (rank/main_snapshot.py)
 
 This module is in the worker, because ranks and agents write these files. Their machines may have no other
@@ -73,6 +74,8 @@ EXIT = "exit.json"
 STACKS = "stacks.txt"
 """Per rank: its stacks at each request."""
 
+SIGTERM_HANDLER = "sigterm.handler"
+"""Per rank: exists if the rank has set its own handler for SIGTERM, so it wants to save at a stop."""
 USAGE = "usage.jsonl"
 """Per rank: its resource usage. One process per host notes it for all ranks there (usage.py)."""
 

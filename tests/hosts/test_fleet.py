@@ -33,7 +33,6 @@ from jupyter_dist.conformance.run_control import Runs
 from jupyter_dist.conformance.target import Target
 from jupyter_dist.errors import InputError, LaunchError
 from jupyter_dist.folder import RunFolder
-from jupyter_dist.hosts import fleet as _fleet
 from jupyter_dist.hosts import openssh
 from jupyter_dist.hosts.arrivals import Arrivals
 from jupyter_dist.hosts.facts import HostFacts, host_facts
@@ -41,8 +40,9 @@ from jupyter_dist.hosts.fleet import Fleet, FleetPoll, Start
 from jupyter_dist.hosts.host_messages import unreachable_pairs
 from jupyter_dist.hosts.links.link import LinkError
 from jupyter_dist.hosts.links.stream import FunctionTransport, Pipe, StreamLink, by_pipe, stage_program
-from jupyter_dist.hosts.openssh import SshSettings, diagnose
+from jupyter_dist.hosts.openssh import SshSettings
 from jupyter_dist.hosts.settings import HostSettings
+from jupyter_dist.hosts.ssh_diagnosis import diagnose
 from jupyter_dist.job import Job, State
 from jupyter_dist.supervise.log_index import LogIndexWriter
 from jupyter_dist.worker.host.machine import unreached
@@ -463,11 +463,11 @@ def test_a_dry_run_shows_hosts_and_environments(folder: RunFolder) -> None:
     ],
 )
 def test_what_ssh_says_is_said_with_a_cure(said: str, told: str) -> None:
-    assert told in diagnose("x", SshSettings(), 255, said, "")
+    assert told in diagnose("x", SshSettings(), 255, said, "").text
 
 
 def test_a_login_without_a_shell_is_told() -> None:
-    why = diagnose("x", SshSettings(), 1, "", "This account is currently not available.\n")
+    why = diagnose("x", SshSettings(), 1, "", "This account is currently not available.\n").text
     assert "does not run /bin/sh" in why
     assert "This account is currently not available." in why
 
@@ -488,7 +488,7 @@ def test_ssh_as_launchers_call_it(folder: RunFolder, tmp_path: Path, monkeypatch
     fake.write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
     fake.chmod(0o700)
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
-    script = _fleet.ssh_script(folder, SshSettings(config="/tmp/a 'config'"))
+    script = openssh.ssh_script(folder, SshSettings(config="/tmp/a 'config'"))
     shown = subprocess.run([script, "h1", "a command"], capture_output=True, text=True, check=True)
     words = shown.stdout.splitlines()
     assert words[:2] == ["-F", "/tmp/a 'config'"]

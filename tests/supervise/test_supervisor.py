@@ -589,7 +589,7 @@ def test_ranks_that_cannot_all_be_started_are_ended(tmp_path: Path) -> None:
     _, status = run(UP, np=3, env={"PYTHONPATH": str(tmp_path)}, max_restarts=0)
     assert status.state is State.FAILED
     assert status.reason == (
-        "rank 2 of 3 could not be started: [Errno 11] Resource temporarily unavailable. All were ended."
+        "rank 2 of 3 could not be started: Resource temporarily unavailable. All were ended."
     )
     assert {rank.state for rank in status.ranks} == {State.STOPPED}
 

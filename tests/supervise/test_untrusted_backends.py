@@ -143,6 +143,25 @@ def test_what_does_not_pass_ends_the_ranks_first(
     assert len(service.jobs) == (0 if call == "submit" else 1)
 
 
+def test_a_release_that_takes_its_time_is_shown_and_can_be_ended(service: Service, wait_for: WaitFor) -> None:
+    """Checkpoints may arrive for hours. Meanwhile the heartbeat goes on, and a user who kills is obeyed."""
+    folder = start("near", SAYS, hangs="release")
+
+    def shown() -> Status | None:
+        status = reader.status(folder)
+        return status if "releasing the hosts" in (status.reason or "") else None
+
+    first = wait_for(shown, what="the reason")
+    assert first.state is State.RUNNING
+    wait_for(lambda: reader.status(folder).heartbeat > first.heartbeat + 1, what="heartbeats")
+    watch = Stopwatch()
+    folder.request("kill")
+    status = ended(folder)
+    assert watch.under(1.0)
+    assert (status.state, status.reason) == (State.SUCCEEDED, None), story(folder)
+    assert status.told == "The user ended the wait for the hosts. Files may be left there."
+
+
 def test_ranks_that_cannot_be_ended_are_never_called_ended(service: Service, wait_for: WaitFor) -> None:
     folder = start("far", UP, breaks="poll,stop,kill")
     status = wait_for(

@@ -60,7 +60,7 @@ class Horovod(Follower):
 
     name: ClassVar[str] = "horovod"
     options: ClassVar[type[Options]] = HorovodOptions
-    capabilities: ClassVar[Capabilities] = Capabilities(hosts=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(hosts=True, interrupts=True)
     poll_interval_s: ClassVar[float] = 0.05
 
     def __init__(self) -> None:

@@ -281,17 +281,19 @@ class ElasticLauncher:
     def _detail(self, state: FleetPoll) -> str | None:
         return "; ".join([*self._failures(), *filter(None, [state.detail])]) or None
 
-    def signal(self, ranks: Sequence[RankState] | None = None, *, kill: bool) -> bool:
+    def signal(
+        self, ranks: Sequence[RankState] | None = None, *, kill: bool, interrupt: bool = False
+    ) -> bool:
         """Stop the run. As the `Reach` of its ranks: stop them, wherever they are."""
         if ranks is not None:
-            self._fleet.stop(kill=kill)
+            self._fleet.stop(kill=kill, interrupt=interrupt)
             return True
         self._stopping = True
         # Without usable hosts, horovodrun does not replace the stopped ranks.
         with contextlib.suppress(OSError):
             write_json(self._place / "ready.json", {})
         if self._launched is not None:
-            self._launched.signal(kill=kill)
+            self._launched.signal(kill=kill, interrupt=interrupt)
         return True
 
     def stacks(self, ranks: Sequence[RankState] | None = None) -> None:

@@ -38,6 +38,7 @@ class Kubernetes(AllocatedRanks[PodAllocation]):
         apart=True,
         client=("kubernetes.client", "kubernetes.config", "urllib3", "websockets.asyncio.client"),
         visible=False,
+        interrupts=True,
     )
     _allocation_type = PodAllocation
 

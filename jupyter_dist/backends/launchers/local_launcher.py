@@ -32,6 +32,7 @@ from ...job import Job, Poll, RankState, State
 from ...processes.leftovers import end_leftovers
 from ...processes.rank_processes import PACKAGE_ROOT
 from ...worker import layout
+from ...worker.host.os_errors import reason
 from ...worker.launchers.launched_rank import LAUNCHER
 from ...worker.process_groups import kill_group
 from ..interface import Handle
@@ -161,7 +162,7 @@ class LocalLauncher:
                 start_new_session=True,
             )
         except OSError as error:
-            raise LaunchError(f"{name} cannot be started ({argv[0]!r}): {error.strerror or error}") from error
+            raise LaunchError(f"{name} cannot be started ({argv[0]!r}): {reason(error)}") from error
         finally:
             os.umask(umask)
             os.close(log)
@@ -285,23 +286,23 @@ class LocalLauncher:
             said = ""
         return State.FAILED, f"{self._name} ended with {how}" + (f": {said}" if said else "")
 
-    def signal(self, *, kill: bool) -> None:
-        """Ask the ranks to end (`kill`: end them, and the launcher)."""
+    def signal(self, *, kill: bool, interrupt: bool = False) -> None:
+        """Ask the ranks to end (`interrupt`: with SIGINT; `kill`: end them, and the launcher)."""
         process = self._process
         if process is None or self._final is not None:
             return
         self._asked_at = self._asked_at or time.time()
         ranks = self._running()
+        to_ranks = bool(ranks) and (interrupt or not self._to_launcher)
         self._told |= {rank.pid for rank in ranks}
         if kill:
             if process.poll() is None and not (self._gentle and len(ranks) == self._job.world_size):
                 kill_group(process.pid)
             self._reach.signal(ranks, kill=True)
-        elif self._to_launcher or not ranks or not self._reach.signal(ranks, kill=False):
+        elif not (to_ranks and self._reach.signal(ranks, kill=False, interrupt=interrupt)):
             process.terminate()
 
     def stacks(self) -> None:
-        """Make every running rank append its stacks to `stacks.txt`."""
         self._reach.stacks(self._running())
 
     def _running(self) -> list[RankState]:
@@ -317,7 +318,7 @@ class _Attempt(Protocol):
     """What `Follower` needs of an attempt, wherever its ranks run."""
 
     def poll(self) -> Poll: ...
-    def signal(self, *, kill: bool) -> bool | None: ...
+    def signal(self, *, kill: bool, interrupt: bool = False) -> bool | None: ...
     def stacks(self) -> None: ...
     def release(self) -> str | None: ...
 
@@ -359,14 +360,19 @@ class Follower:
         return self._launched.poll()
 
     def stop(self, handle: Handle, *, kill: bool) -> None:
+        self._end(kill=kill)
+
+    def _end(self, *, kill: bool, interrupt: bool = False) -> None:
         if self._turn is not None and self._turn.stop():
             return
         assert self._launched is not None, "submit comes first"
-        self._launched.signal(kill=kill)
+        self._launched.signal(kill=kill, interrupt=interrupt)
 
     def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
         if verb == "stacks" and self._launched is not None:
             self._launched.stacks()
+        elif verb == "interrupt":
+            self._end(kill=False, interrupt=True)
 
     def release(self, handle: Handle) -> str | None:
         told = None if self._launched is None else self._launched.release()

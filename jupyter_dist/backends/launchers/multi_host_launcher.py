@@ -9,8 +9,7 @@ from typing import Any
 
 from ...errors import DistError
 from ...folder import RunFolder
-from ...hosts.fleet import ssh_script
-from ...hosts.openssh import LOCAL
+from ...hosts.openssh import LOCAL, ssh_script
 from ...job import Job, Poll, RankState, State
 from ..ranks.host_gpus import HostGpuWait, launcher_turn
 from ..ranks.placement import places
@@ -98,10 +97,10 @@ class MultiHostLauncher:
         except DistError as error:
             self._trouble = str(error)
 
-    def signal(self, *, kill: bool) -> None:
+    def signal(self, *, kill: bool, interrupt: bool = False) -> None:
         self._stopping = True
         if self._launched is not None:
-            self._launched.signal(kill=kill)
+            self._launched.signal(kill=kill, interrupt=interrupt)
 
     def stacks(self) -> None:
         if self._launched is not None:

@@ -274,9 +274,9 @@ class PerHostLauncher:
             said = ""
         return f"{where} ended with {how}" + (f": {said}" if said else "")
 
-    def signal(self, *, kill: bool) -> None:
+    def signal(self, *, kill: bool, interrupt: bool = False) -> None:
         self._asked_at = self._asked_at or time.time()
-        self._fleet.stop(kill=kill)
+        self._fleet.stop(kill=kill, interrupt=interrupt)
 
     def stacks(self) -> None:
         self._fleet.stacks()

@@ -28,8 +28,8 @@ _FLUSH_S = 30.0
 class RankControl(Protocol):
     """Access to the processes of running ranks, wherever they are."""
 
-    def signal(self, ranks: Sequence[RankState], *, kill: bool) -> bool:
-        """Send SIGTERM to the ranks, or SIGKILL to them and all their children.
+    def signal(self, ranks: Sequence[RankState], *, kill: bool, interrupt: bool = False) -> bool:
+        """Send SIGTERM or SIGINT to the ranks, or SIGKILL to them and all their children.
 
         Returns whether all got it.
         """
@@ -54,13 +54,13 @@ class RankControl(Protocol):
 class LocalRanks:
     """Ranks on this machine. Ranks that a launcher has started elsewhere cannot be controlled."""
 
-    def signal(self, ranks: Sequence[RankState], *, kill: bool) -> bool:
+    def signal(self, ranks: Sequence[RankState], *, kill: bool, interrupt: bool = False) -> bool:
         for pid in _here(ranks):
             if kill:
                 kill_group(pid)
             else:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
+                    os.kill(pid, signal.SIGINT if interrupt else signal.SIGTERM)
         return len(_here(ranks)) == len(ranks)
 
     def stacks(self, ranks: Sequence[RankState]) -> None:
@@ -125,8 +125,8 @@ class RemoteRanks:
             )
         return paths[self.names[0]]
 
-    def signal(self, ranks: Sequence[RankState], *, kill: bool) -> bool:
-        self.fleet.stop(kill=kill)
+    def signal(self, ranks: Sequence[RankState], *, kill: bool, interrupt: bool = False) -> bool:
+        self.fleet.stop(kill=kill, interrupt=interrupt)
         return True
 
     def stacks(self, ranks: Sequence[RankState]) -> None:

@@ -33,7 +33,7 @@ class Local:
 
     name: ClassVar[str] = "local"
     options: ClassVar[type[Options]] = LocalOptions
-    capabilities: ClassVar[Capabilities] = Capabilities(warm=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(warm=True, interrupts=True)
     poll_interval_s: ClassVar[float] = 0.05
 
     def __init__(self) -> None:
@@ -105,6 +105,8 @@ class Local:
     def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
         if verb == "stacks":
             self._processes.stacks()
+        elif verb == "interrupt" and not self._turn.stop():
+            self._processes.signal(kill=False, interrupt=True)
 
     def release(self, handle: Handle) -> None:
         self._turn.release()

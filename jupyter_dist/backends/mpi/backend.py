@@ -56,7 +56,7 @@ class Mpi(Follower):
 
     name: ClassVar[str] = "mpi"
     options: ClassVar[type[Options]] = MpiOptions
-    capabilities: ClassVar[Capabilities] = Capabilities(hosts=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(hosts=True, interrupts=True)
     poll_interval_s: ClassVar[float] = 0.05
 
     def __init__(self) -> None:

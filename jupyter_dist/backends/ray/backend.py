@@ -38,7 +38,9 @@ class Ray(AllocatedRanks[RayAllocation]):
 
     name: ClassVar[str] = "ray"
     options: ClassVar[type[Options]] = RayOptions
-    capabilities: ClassVar[Capabilities] = Capabilities(outlives=True, apart=True, visible=False)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        outlives=True, apart=True, visible=False, interrupts=True
+    )
     extensions: ClassVar[Extensions] = Extensions(search=PlatformSearch(packages=_tune_packages))
     _allocation_type = RayAllocation
 

@@ -43,7 +43,7 @@ class Spark:
 
     name: ClassVar[str] = "spark"
     options: ClassVar[type[Options]] = SparkOptions
-    capabilities: ClassVar[Capabilities] = Capabilities(apart=True, visible=False)
+    capabilities: ClassVar[Capabilities] = Capabilities(apart=True, visible=False, interrupts=True)
     extensions: ClassVar[Extensions] = Extensions(inherited=_inherited)
     poll_interval_s: ClassVar[float] = 0.05
 

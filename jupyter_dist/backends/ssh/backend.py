@@ -28,7 +28,7 @@ class Ssh:
 
     name: ClassVar[str] = "ssh"
     options: ClassVar[type[Options]] = SshOptions
-    capabilities: ClassVar[Capabilities] = Capabilities(hosts=True, outlives=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(hosts=True, outlives=True, interrupts=True)
     poll_interval_s: ClassVar[float] = 0.05
 
     def __init__(self) -> None:

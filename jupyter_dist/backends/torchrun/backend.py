@@ -34,7 +34,7 @@ class Torchrun(Follower):
 
     name: ClassVar[str] = "torchrun"
     options: ClassVar[type[Options]] = TorchrunOptions
-    capabilities: ClassVar[Capabilities] = Capabilities(hosts=True, own_restarts=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(hosts=True, own_restarts=True, interrupts=True)
     poll_interval_s: ClassVar[float] = 0.05
 
     def __init__(self) -> None:

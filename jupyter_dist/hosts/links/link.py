@@ -13,15 +13,35 @@ from typing import Any, Protocol
 from ...agent.frames import Frame
 from ..staged_files import Shipped
 
-__all__ = ["Link", "LinkError", "Reach"]
+__all__ = ["Diagnosis", "Link", "LinkError", "Reach"]
+
+
+class Diagnosis(Protocol):
+    """A search for the cause of a failure, which runs meanwhile."""
+
+    text: str
+    """The cause and its cure, as far as they are known."""
+
+    def look(self) -> bool:
+        """Advance the search. Returns whether `text` is final. Does not block."""
+        ...
+
+    def close(self) -> None:
+        """End the search. Repeatable."""
+        ...
 
 
 class LinkError(Exception):
-    """A missing connection, with its reason. `final`: a retry would fail too. `busy`: a retry may succeed."""
+    """A missing connection, with its reason. `final`: a retry would fail too. `busy`: a retry may succeed.
 
-    def __init__(self, why: str, *, final: bool = False, busy: bool = False) -> None:
+    `diagnosis`: finds a more exact reason, if there is one. It starts nothing before its first `look`.
+    """
+
+    def __init__(
+        self, why: str, *, final: bool = False, busy: bool = False, diagnosis: Diagnosis | None = None
+    ) -> None:
         super().__init__(why)
-        self.final, self.busy = final, busy
+        self.final, self.busy, self.diagnosis = final, busy, diagnosis
 
 
 class Link(Protocol):

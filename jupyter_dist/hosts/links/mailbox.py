@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import secrets
 import select
 import threading
@@ -29,6 +28,7 @@ from ..bootstrap import courier_program
 from ..staged_files import Shipped, bundle, shipped
 from ..stores.object_store import BulkStore, driver_store
 from .link import LinkError
+from .wake_pipe import WakePipe
 
 __all__ = ["Mailbox", "MailboxLink", "run_key"]
 
@@ -75,6 +75,8 @@ class Mailbox:
         self.run, self.key, self.opening_s = run or folder.id, run_key(folder), opening_s
         self.wake = threading.Event()
         self._links: list[MailboxLink] = []
+        """The opened links. A link replaces this list when it opens or closes."""
+        self.wake_pipe = WakePipe()  # open while the thread runs
         self._files = shipped(folder)
         self._code = bundle(self._files)
         self._thread: threading.Thread | None = None
@@ -100,9 +102,7 @@ class Mailbox:
 
     def reach(self, host: str, wish: Mapping[str, Any], files: Sequence[Shipped]) -> MailboxLink:
         """Create the link to a host. This method is the fleet's `Reach`."""
-        link = MailboxLink(self, host, wish)
-        self._links.append(link)
-        return link
+        return MailboxLink(self, host, wish)
 
     def host_program(self, node: int | None, python: str = "python3") -> tuple[list[str], dict[str, str]]:
         """Return the arguments and the environment of a host's program, which needs only that Python.
@@ -157,6 +157,7 @@ class Mailbox:
         """Start the thread if it does not run. Repeatable."""
         if self._thread is None or not self._thread.is_alive():
             self._closing = False
+            self.wake_pipe.open()
             self._thread = threading.Thread(target=self._work, name="jupyter-dist mailbox", daemon=True)
             self._thread.start()
 
@@ -167,6 +168,7 @@ class Mailbox:
         if self._thread is not None:
             self._thread.join(_JOIN_S)
             self._thread = None
+        self.wake_pipe.close()
 
     def close(self) -> None:
         """End the thread, and remove the run's objects from the store. Repeatable. Never raises."""
@@ -215,7 +217,7 @@ class Mailbox:
     def _turn(self) -> None:
         store = self._open()
         self.upload()
-        links = {link.node: link for link in self._links if link.opened}
+        links = {link.node: link for link in self._links}
         for link in links.values():
             link.post(store)
         numbers: dict[tuple[int, str], list[int]] = {}
@@ -246,9 +248,6 @@ class MailboxLink:
         self.sent = self.to_send = 0
         self.session = ""
         self._lock = threading.Lock()
-        self._woken, self._waker = os.pipe()
-        for descriptor in (self._woken, self._waker):
-            os.set_blocking(descriptor, False)
         self._sign = self._asked = time.monotonic()
         self._begin("")
 
@@ -276,6 +275,7 @@ class MailboxLink:
         with self._lock:
             self._begin(mode)
             self.session, self.opened, self.up = "", True, False
+        self._mailbox._links = [*(each for each in self._mailbox._links if each is not self), self]
         self._mailbox.start()
         self._mailbox.wake.set()
 
@@ -290,6 +290,7 @@ class MailboxLink:
 
     def close(self) -> None:
         self.opened = self.up = False
+        self._mailbox._links = [each for each in self._mailbox._links if each is not self]
 
     def rest(self) -> list[Frame]:
         try:
@@ -299,13 +300,14 @@ class MailboxLink:
             return []
 
     def register(self, poll: select.poll) -> None:
-        poll.register(self._woken, select.POLLIN)
+        if self._came:
+            self._mailbox.wake_pipe.wake()  # the `pump` of another link may have cleared the pipe meanwhile
+        self._mailbox.wake_pipe.register(poll)
 
     def pump(self) -> list[Frame]:
         if not self.opened:
             return []
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._woken, 4096)
+        self._mailbox.wake_pipe.clear()
         with self._lock:
             came, self._came = self._came, []
             why = self._why
@@ -394,6 +396,5 @@ class MailboxLink:
             self._inbox.took(number)
             self._came += frames
             self._sign = time.monotonic()
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._waker, b"+")
+        self._mailbox.wake_pipe.wake()
         return True

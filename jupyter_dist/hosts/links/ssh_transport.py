@@ -7,8 +7,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...worker.host.os_errors import reason
 from .. import openssh
 from ..openssh import SshSettings
+from ..ssh_diagnosis import diagnose
 from ..staged_files import Shipped
 from .link import LinkError, Reach
 from .stream import Pipe, StreamLink
@@ -44,12 +46,12 @@ class SshTransport:
                 start_new_session=True,
             )
         except OSError as error:
-            raise LinkError(f"cannot run {argv[0]}: {error.strerror or error}", final=True) from None
+            raise LinkError(f"cannot run {argv[0]}: {reason(error)}", final=True) from None
         return Pipe.of_process(process, word, openssh.opening(word, openssh.pythons(self._settings)))
 
     def unanswered(self, code: int | None, said: str, printed: str) -> LinkError:
-        why = openssh.diagnose(self._host, self._settings, code, said, printed)
-        return LinkError(why, busy=openssh.connection_refused(said))
+        found = diagnose(self._host, self._settings, code, said, printed)
+        return LinkError(found.text, busy=openssh.connection_refused(said), diagnosis=found)
 
     def refused(self, words: Sequence[str]) -> LinkError:
         if words[:1] == ["python"]:

@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import os
 import select
-import signal
 import socket
 import subprocess
 import time
@@ -21,6 +20,8 @@ from typing import IO, Any, Protocol
 
 from ...agent import stage_program as stage
 from ...agent.frames import Frame, FrameError, Frames, encode
+from ...worker.host.os_errors import reason
+from .. import child_processes
 from ..staged_files import Shipped
 from .link import LinkError, Reach
 
@@ -76,14 +77,12 @@ class Pipe:
         return {self.read, self.write} | ({self.said} if self.said is not None else set())
 
     def close(self) -> None:
-        """Close the descriptors, and kill the local process with its group, if any. Blocks until it ends."""
+        """Close the descriptors, and kill the local process with its group, if any. Does not wait."""
         for each in self._held:
             with contextlib.suppress(OSError):
                 each.close()
         if self.process is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+            child_processes.end(self.process)
 
 
 class Transport(Protocol):
@@ -116,7 +115,7 @@ class FunctionTransport:
         try:
             return self._open_pipe()
         except OSError as error:
-            raise LinkError(f"no way to it: {error.strerror or error}") from None
+            raise LinkError(f"no way to it: {reason(error)}") from None
 
     def unanswered(self, code: int | None, said: str, printed: str) -> LinkError:
         shown = " ".join((printed + " " + said).split())[-300:]

@@ -29,6 +29,7 @@ class FarOptions(Options):
     fails: float = Field(default=0.0, title="Fails", description="How many of its calls fail and may pass.")
     takes: float = Field(default=0.0, title="Takes", description="Seconds that each call takes.")
     breaks: str = Field(default="", title="Breaks", description="Calls that raise what does not pass.")
+    hangs: str = Field(default="", title="Hangs", description="Calls that do not return.")
     away: str = Field(default="", title="Away", description="Calls that raise what may pass, always.")
     dies: float = Field(default=0.0, title="Dies", description="How many of its calls end its process.")
     refuses: bool = Field(default=False, title="Refuses", description="A submission is refused.")
@@ -133,6 +134,8 @@ class Near:
     def _mood(self, call: str, asked: FarOptions) -> None:
         if asked.takes and call != "submitted":
             time.sleep(asked.takes)
+        if call in asked.hangs.split(","):
+            time.sleep(600)
         if call in asked.breaks.split(","):
             raise KeyError(f"no field 'phase' in the answer to {call}")
         if call in asked.away.split(","):

@@ -1,0 +1,143 @@
+"""The time that ranks have to save after a stop, an interrupt and --timeout, with and without a flag."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jupyter_dist.folder import RunFolder
+from jupyter_dist.job import State
+from tests.rigs.launching import ended, launch_cell, logs, story, until, until_up
+from tests.rigs.stopwatch import Stopwatch
+
+WaitFor = Callable[..., Any]
+
+SAVES = """
+import signal, time
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+print("up")
+while not asked:
+    time.sleep(0.05)
+print("saving")
+time.sleep(SECONDS)
+print("saved")
+"""
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up")
+while True:
+    try:
+        time.sleep(600)
+    except KeyboardInterrupt:
+        print("no")
+"""
+IN_STEPS = """
+import time
+print("up")
+try:
+    try:
+        time.sleep(600)
+    except KeyboardInterrupt:
+        print("interrupted")
+        time.sleep(600)
+except SystemExit:
+    print("ended")
+    raise
+"""
+
+
+def saves(seconds: float) -> str:
+    return SAVES.replace("SECONDS", str(seconds))
+
+
+def all_logs(folder: RunFolder) -> set[tuple[str, ...]]:
+    return {tuple(logs(folder, rank)) for rank in range(2)}
+
+
+def test_a_rank_with_a_handler_may_save_longer_than_others() -> None:
+    """5 s is the time of ranks without a handler. No flag is needed."""
+    folder = launch_cell("local", saves(6))
+    until_up(folder)
+    folder.request("stop")
+    status = until(folder, lambda status: "to save" in (status.reason or ""), "the time to save")
+    assert re.fullmatch(
+        r"stopped by the user; the ranks have until \d\d:\d\d:\d\d to save. Stop again to kill them now",
+        str(status.reason),
+    )
+    status = ended(folder)
+    assert (status.state, status.reason) == (State.STOPPED, "stopped by the user"), story(folder)
+    assert all_logs(folder) == {("up", "saving", "saved")}
+
+
+def test_the_user_s_own_time_is_kept(wait_for: WaitFor) -> None:
+    folder = launch_cell("local", STUBBORN, stop_grace="0.5s")
+    until_up(folder)
+    watch = Stopwatch()
+    folder.request("stop")
+    status = ended(folder)
+    assert watch.under(3)
+    assert status.state is State.STOPPED
+    assert {rank.signal for rank in status.ranks} == {signal.SIGKILL}
+
+
+def test_a_second_stop_kills_at_once() -> None:
+    folder = launch_cell("local", saves(600), stop_grace="10m")
+    until_up(folder)
+    folder.request("stop")
+    until(folder, lambda status: "to save" in (status.reason or ""), "the time to save")
+    watch = Stopwatch()
+    folder.request("kill")
+    status = ended(folder)
+    assert watch.under(2)
+    assert (status.state, status.reason) == (State.STOPPED, "stopped by the user")
+    assert {rank.signal for rank in status.ranks} == {signal.SIGKILL}
+
+
+@pytest.mark.parametrize("seconds", [0.5, 600])
+def test_the_same_time_holds_at_a_timeout(seconds: float) -> None:
+    folder = launch_cell("local", saves(seconds), timeout=1.5, stop_grace="3s")
+    status = ended(folder)
+    assert (status.state, status.reason) == (State.FAILED, "not done within --timeout 1.5 s"), story(folder)
+    saved = ("up", "saving", "saved") if seconds < 3 else ("up", "saving")
+    assert all_logs(folder) == {saved}
+
+
+def test_after_an_interrupt_comes_sigterm_and_then_sigkill() -> None:
+    folder = launch_cell("local", STUBBORN, stop_grace="0.5s")
+    until_up(folder)
+    folder.request("interrupt")
+    status = ended(folder)
+    assert (status.state, status.reason) == (State.STOPPED, "interrupted by the user"), story(folder)
+    assert all_logs(folder) == {("up", "no")}
+    log = folder.supervisor_log.read_text()
+    assert log.index("interrupting the ranks") > 0
+    assert {rank.signal for rank in status.ranks} == {signal.SIGKILL}
+
+
+def test_a_stop_ends_the_time_after_an_interrupt() -> None:
+    folder = launch_cell("local", IN_STEPS, stop_grace="10m")
+    until_up(folder)
+    folder.request("interrupt")
+    until(folder, lambda _: all("interrupted" in logs(folder, rank) for rank in range(2)), "the interrupt")
+    watch = Stopwatch()
+    folder.request("stop")
+    status = ended(folder)
+    assert watch.under(2)
+    assert (status.state, status.reason) == (State.STOPPED, "interrupted by the user"), story(folder)
+    assert all_logs(folder) == {("up", "interrupted", "ended")}
+
+
+def test_an_interrupt_that_the_cell_does_not_catch_is_shown_in_its_log() -> None:
+    folder = launch_cell("local", "import time\nprint('up')\ntime.sleep(600)")
+    until_up(folder)
+    folder.request("interrupt")
+    status = ended(folder)
+    assert (status.state, status.reason) == (State.STOPPED, "interrupted by the user"), story(folder)
+    assert {rank.state for rank in status.ranks} == {State.STOPPED}
+    assert "KeyboardInterrupt" in logs(folder, 0)
