@@ -2,10 +2,12 @@
 
 | value | travels |
 |---|---|
-| a function, a class, an import | always, up to 1 MB each |
-| data | up to 1 MB, if its name is a word in a string or an annotation of what travels, or in the code of a name of the second part |
+| a function, a class, an import | always |
+| data | if its name is a word in a string or an annotation of what travels |
+| data | if the code of another name of the second part reads it |
 
-All together have at most 10 MB. A value that cannot be pickled stays behind, and the cell runs without it.
+Each has at most 1 MB, and all together have at most 10 MB. A value that cannot be pickled stays behind, and
+the cell runs without it.
 `worker/pickling/lazy_names.py` loads the names on a rank.
 """
 
@@ -58,7 +60,7 @@ class Built:
 
     body: bytes
     unnamed: Mapping[str, str]
-    """Names that the cell does not name. The value is the reason why a name did not travel, if there is one."""
+    """Names that the cell does not name, with the reason why a name was left out, or an empty text."""
 
 
 @dataclass(frozen=True)

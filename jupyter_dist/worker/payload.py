@@ -169,12 +169,11 @@ def load(path: Path, *, main: dict[str, Any] | None = None) -> Any:
     with _open(path) as file:
         header = _header(file, path)
         buffers = _buffers(path.with_suffix(layout.BUFFERS), header)
-        unpickler = _Unpickler(file, buffers=buffers)
+        if main is None or "unnamed" not in header:
+            with loading(main):
+                return _Unpickler(file, buffers=buffers).load()
         with loading(main) as load:
-            value = unpickler.load()
-            if main is None or "unnamed" not in header:
-                return value
-            found = unpickler.load()
+            value, found = _pickles(_Unpickler(file, buffers=buffers), 2)
         names = LazyNames(main, found, load.made, pickle.load(file), header["unnamed"])
     names.install()
     return value
@@ -236,6 +235,11 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         return super().find_class(present(module), name)
+
+
+def _pickles(unpickler: _Unpickler, count: int) -> list[Any]:
+    """Load pickles that share objects. The unpickler, which keeps all of them alive, ends with the call."""
+    return [unpickler.load() for _ in range(count)]
 
 
 class _PlainUnpickler(pickle.Unpickler):

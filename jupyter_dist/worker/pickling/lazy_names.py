@@ -1,16 +1,16 @@
 """Names of the notebook that the cell's code does not name. A rank unpickles each at the first request.
 
 A pickle file, a string that is evaluated, or a library can ask `__main__` for such a name. So the payload has
-a second part: each name has a pickle of its own. A pickle refers to the notebook's other functions and classes
-by name. A class or function of the first part therefore stays the same object.
+a second part: each name has a pickle of its own. A pickle refers to the notebook's other functions and
+classes by name. A class or function of the first part therefore stays the same object.
 
-| request | answered by |
+| request | answer |
 |---|---|
-| `__main__.Net`, a pickle that names `Net` | `__getattr__` of the module (https://peps.python.org/pep-0562/) |
-| `eval`, `exec` in the code of the cell | builtins with a `__missing__`, which Python asks last |
-| `globals`, `vars` in the code of the cell | all functions and classes, loaded before the cell runs |
-| a word in a string or an annotation | the name, loaded before the cell runs |
-| `Base.__subclasses__()` | the subclasses, loaded with the base |
+| `__main__.Net`, a pickle that names `Net` | the module's `__getattr__` (https://peps.python.org/pep-0562/) |
+| `eval` or `exec` in the cell | builtins with a `__missing__`, which Python asks last |
+| `globals` or `vars` in the cell | all functions and classes are loaded before the cell runs |
+| a word in a string or an annotation | the name is loaded before the cell runs |
+| `Base.__subclasses__()` | the subclasses are loaded with the base |
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
 from . import cloudpickle_parts
-from .unpickling import current, loading
+from .unpickling import LOCK, current, loading
 
 __all__ = ["LazyNames", "SecondPart", "notebook_name"]
 
 
 class SecondPart(TypedDict):
-    """The second part of a payload, without the pickles: `pickles` follows it in the container."""
+    """The second part of a payload."""
 
     pickles: dict[str, bytes]
     """One pickle for each name."""
@@ -88,18 +88,19 @@ class LazyNames:
         for name in first:
             self._try(name)
         if self._part["evaluates"]:
-            self._main["__builtins__"] = _Builtins(self)
+            self._main["__builtins__"] = _Builtins(self)  # not earlier: functions of the first part stay fast
 
     def get(self, name: str) -> Any:
         """Return the value of a name, which becomes a name of `__main__`. Repeatable.
 
         Raises KeyError for a name that did not travel, and any exception of its unpickling.
         """
-        if name not in self._objects:
-            self._load(name)
-            self._load_needs()
-        self._main.setdefault(name, self._objects[name])
-        return self._objects[name]
+        with LOCK:
+            if name not in self._objects:
+                self._load(name)
+                self._load_needs()
+            self._main.setdefault(name, self._objects[name])
+            return self._objects[name]
 
     def reference(self, name: str, identity: Any) -> Any:
         """Return the value to which a pickle of the second part refers by name.
@@ -130,11 +131,13 @@ class LazyNames:
         if name in self._pending:
             raise pickle.UnpicklingError(f"{name} and a value that it refers to cannot be loaded: a circle")
         self._pending.add(name)
+        last_asked = self._main.get("__builtins__", builtins)
         try:
             with loading(self._main, self) as load:
                 value = pickle.loads(data)
         finally:
             self._pending.remove(name)
+            self._main["__builtins__"] = last_asked  # cloudpickle replaces it for each function
         self._made.update(load.made)
         self._objects[name] = value
         self._fresh.append(name)

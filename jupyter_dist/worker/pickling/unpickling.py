@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["Loading", "current", "hold", "later", "loading", "on_rank"]
+__all__ = ["LOCK", "Loading", "current", "hold", "later", "loading", "on_rank"]
 
 
 class Loading:
@@ -28,7 +28,8 @@ class Loading:
         self.unfinished: list[tuple[int, Callable[[], None]]] = []
 
 
-_lock = threading.RLock()
+LOCK = threading.RLock()
+"""Held during each load, and while a name of the second part is looked for."""
 _current: Loading | None = None
 _held: list[Any] = []
 
@@ -46,14 +47,14 @@ class loading:  # a class, because a traceback would show contextlib's frames
 
     def __enter__(self) -> Loading:
         global _current
-        _lock.acquire()
+        LOCK.acquire()
         self._previous, _current = _current, self._load
         return self._load
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         global _current
         _current = self._previous
-        _lock.release()
+        LOCK.release()
         if kind is None:
             for _order, finish in sorted(self._load.unfinished, key=lambda item: item[0]):
                 finish()
