@@ -1,13 +1,12 @@
 """The second part of a payload: names of the notebook that the cell's code does not name.
 
-| value | travels |
-|---|---|
-| a function, a class, an import | always |
-| data | if its name is a word in a string or an annotation of what travels |
-| data | if the code of another name of the second part reads it |
+| value | travels | limit |
+|---|---|---|
+| a function, a class, an import | always | 1 MB |
+| data | if its name is a word in a string or an annotation of the first part | 1 MB |
+| data | if another name of the second part may ask for it | 10 kB |
 
-Each has at most 1 MB, and all together have at most 10 MB. A value that cannot be pickled stays behind, and
-the cell runs without it.
+All together have at most 10 MB. A value that cannot be pickled stays behind, and the cell runs without it.
 `worker/pickling/lazy_names.py` loads the names on a rank.
 """
 
@@ -33,8 +32,9 @@ from . import definition_parts
 __all__ = ["Built", "bound_names", "build"]
 
 _MOST_OF_ONE = 1_000_000
+_MOST_OF_READ = 10_000
+"""The limit of data for which only names of the second part may ask. Each capture pickles such data again."""
 _MOST_OF_ALL = 10_000_000
-_LARGE = "it has more than 1 MB"
 _KINDS = (
     type,
     types.FunctionType,
@@ -120,7 +120,9 @@ def build(
     data: list[str] = []
     while more := [name for name in free if name in wanted and name not in entries]:
         data += more
-        entries |= {name: pickling.data(name, free[name]) for name in more}
+        for name in more:
+            limit = _MOST_OF_ONE if name in texts else _MOST_OF_READ
+            entries[name] = pickling.data(name, free[name], limit)
         wanted = set().union(*(entries[name].words for name in more))
     pickling.keep(entries)
     _limit(entries, data)
@@ -182,27 +184,37 @@ class _TooLarge(Exception):
 
 
 class _Short(io.BytesIO):
-    """A file that ends a pickle above the limit."""
+    """A file that ends a pickle above a limit in bytes."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
 
     def write(self, data: Any) -> int:
-        if self.tell() + len(data) > _MOST_OF_ONE:
-            raise _TooLarge(_LARGE)
+        self._check(memoryview(data).nbytes)
         return super().write(data)
 
+    def keep(self, buffer: pickle.PickleBuffer) -> bool:
+        """Check a buffer before it is copied into the pickle."""
+        self._check(buffer.raw().nbytes)
+        return True
 
-def _refuse_large(buffer: pickle.PickleBuffer) -> bool:
-    if buffer.raw().nbytes > _MOST_OF_ONE:
-        raise _TooLarge(_LARGE)
-    return True
+    def _check(self, size: int) -> None:
+        if self.tell() + size > self._limit:
+            raise _TooLarge(_larger_than(self._limit))
+
+
+def _larger_than(limit: int) -> str:
+    return f"it has more than {limit / 1000:,.0f} kB"
 
 
 class _EntryPickler(Pickler):
     """A pickler for one name. It refers to other functions and classes of the notebook by name."""
 
-    def __init__(self, file: Any, name: str, trace: Trace, pickling: _Pickling) -> None:
+    def __init__(self, file: _Short, name: str, trace: Trace, pickling: _Pickling) -> None:
         super().__init__(
             file,
-            buffer_callback=_refuse_large,
+            buffer_callback=file.keep,
             mains=pickling.mains,
             hidden=pickling.namespace,
             trace=trace,
@@ -268,13 +280,13 @@ class _Pickling:
             return before
         return self._new(name, value, found)
 
-    def data(self, name: str, value: Any) -> _Entry:
+    def data(self, name: str, value: Any, limit: int) -> _Entry:
         if type(value).__module__.partition(".")[0] == "jupyter_dist":
             return _Entry()
         before = self._before(name, value)
-        if before is not None and before.reason == _LARGE:
+        if before is not None and before.reason == _larger_than(limit):
             return before
-        return self._new(name, value, None)
+        return self._new(name, value, None, limit)
 
     def keep(self, entries: Mapping[str, _Entry]) -> None:
         """Keep the entries for the next capture."""
@@ -289,9 +301,9 @@ class _Pickling:
     def _refers(self, entry: _Entry) -> bool:
         return all(self.namespace.get(name) is value for name, value in entry.references.items())
 
-    def _new(self, name: str, value: Any, parts: list[Any] | None) -> _Entry:
+    def _new(self, name: str, value: Any, parts: list[Any] | None, limit: int = _MOST_OF_ONE) -> _Entry:
         trace = Trace()
-        file = _Short()
+        file = _Short(limit)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the cell does not name the value

@@ -191,8 +191,15 @@ class TestData:
         )
         captured = notebook.capture("result = [n in globals() for n in ('big', 'small', 'many')]")
         assert captured.nbytes < 20_000
-        assert captured.header["unnamed"]["big"] == "it has more than 1 MB"
+        assert captured.header["unnamed"]["big"] == "it has more than 1,000 kB"
         assert notebook.run_payload(captured) == [False, True, False]
+
+    def test_a_function_with_a_large_default(self, notebook: Notebook) -> None:  # noqa: F811
+        notebook.cell("import numpy as np\ndef total(x=np.ones((100, 100))): return x.sum()")
+        notebook.cell("def more(x=np.ones((1000, 1000))): return x.sum()")
+        captured = notebook.capture("import __main__\nresult = __main__.total(), hasattr(__main__, 'more')")
+        assert captured.header["unnamed"]["more"] == "it has more than 1,000 kB"
+        assert notebook.run_payload(captured) == (10_000, False)
 
     def test_all_together_are_limited(self, notebook: Notebook) -> None:  # noqa: F811
         notebook.cell("\n".join(f"d{i} = b'{i:02}' * 450_000" for i in range(15)) + "\ndef tiny(): return 1")
