@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import sys
 from collections.abc import Collection
 
 from ..errors import CaptureError
 from ..worker import keras
+from ..worker.tensorflow.strategies import kind_of, spans_ranks
 
-__all__ = ["check"]
+__all__ = ["NEED_LEGACY", "OUR_STRATEGY", "check", "needs_legacy", "spanning_strategy", "uses_keras"]
+
+_KERAS = {"keras", "tf_keras"}
+NEED_LEGACY = {
+    *("MultiWorkerMirroredStrategy", "ParameterServerStrategy", "ParameterServerStrategyV2"),
+    "CollectiveAllReduceStrategy",  # what the first one is called inside
+}
+_CALLS_STRATEGY = re.compile(
+    r"""^[^#\n]*\bstrategy\(\s*(?:kind\s*=\s*)?(?:['"]([\w. -]+)['"])?""", re.MULTILINE
+)
+OUR_STRATEGY = "`fit` over several ranks, as with dist.strategy(),"
+_HOROVODS_KERAS = ("horovod.keras", "horovod.tensorflow.keras", "horovod._keras")
 
 _BACKEND = """{why} needs a Keras that computes with TensorFlow; in this notebook it computes with \
 {backend}. Put this at the top of the notebook and restart the kernel:
@@ -50,6 +64,30 @@ def check(why: str, modules: Collection[str]) -> None:
             raise CaptureError(_MIXED.format(why=why, found=found))
     elif moved := keras.missing():
         raise CaptureError(_MOVED.format(why=why, found=found, moved=", ".join(moved)))
+
+
+def needs_legacy(words: Collection[str], modules: Collection[str]) -> str:
+    """Return what in the code does not work with Keras 3. Empty if there is nothing."""
+    if any(f"{name}.".startswith(f"{own}.") for name in modules for own in _HOROVODS_KERAS):
+        return "Horovod's Keras API"
+    found = sorted(NEED_LEGACY & set(words)) if uses_keras(words, modules) else []
+    return f"{found[0]} with Keras" if found else ""
+
+
+def uses_keras(words: Collection[str], modules: Collection[str]) -> bool:
+    return bool(_KERAS & set(words)) or any(_KERAS & set(name.split(".")) for name in modules)
+
+
+def spanning_strategy(words: Collection[str], modules: Collection[str], texts: Collection[str]) -> bool:
+    """Return whether `dist.strategy` is called, unless with a strategy that stays within a rank."""
+    ours = any(name.partition(".")[0] == "jupyter_dist" for name in modules)
+    if not (ours and "strategy" in words):
+        return False
+    for match in (match for text in texts for match in _CALLS_STRATEGY.finditer(text)):
+        with contextlib.suppress(ValueError):  # for an unknown name, the rank lists the known ones
+            if match[1] is None or spans_ranks(kind_of(match[1])):
+                return True
+    return False
 
 
 def _backend() -> str | None:

@@ -6,7 +6,6 @@ Nothing is copied: the buffers of a payload are views of the live arrays and ten
 from __future__ import annotations
 
 import ast
-import contextlib
 import linecache
 import os
 import pickle
@@ -22,8 +21,7 @@ from ..worker import payload
 from ..worker.pickling import Dumped, Pickler, Trace, dump
 from ..worker.pickling.reducers.spark_frames import collected_once
 from ..worker.settings import OBJECTS
-from ..worker.tensorflow.strategies import kind_of, spans_ranks
-from . import keras_checks, kernel_settings, parameters, preflight
+from . import keras_checks, kernel_settings, parameters, preflight, second_part
 from . import modules as _ship
 from . import source as _source
 from .modules import ShippedFile
@@ -35,16 +33,6 @@ _IPYTHON = {"In", "Out", "get_ipython", "_", "__", "___", "_i", "_ii", "_iii", "
 _OF_A_MODULE = {"__builtins__", "__builtin__", "__doc__", "__file__", "__loader__", "__name__", "__package__"}
 _OF_A_MODULE |= {"__spec__", "__annotations__", "__annotate__", "__conditional_annotations__"}
 _NUMBERED = re.compile(r"_i?\d+")
-_KERAS = {"keras", "tf_keras"}
-_NEED_LEGACY_KERAS = {
-    *("MultiWorkerMirroredStrategy", "ParameterServerStrategy", "ParameterServerStrategyV2"),
-    "CollectiveAllReduceStrategy",  # what the first one is called inside
-}
-_CALLS_STRATEGY = re.compile(
-    r"""^[^#\n]*\bstrategy\(\s*(?:kind\s*=\s*)?(?:['"]([\w. -]+)['"])?""", re.MULTILINE
-)
-_OUR_STRATEGY = "`fit` over several ranks, as with dist.strategy(),"
-_HOROVODS_KERAS = ("horovod.keras", "horovod.tensorflow.keras", "horovod._keras")
 
 
 @dataclass(frozen=True)
@@ -101,8 +89,7 @@ def capture_cell(
     values = {name: namespace[name] for name in wanted}
     capture = _Capture(namespace, hidden, _ship.stays_behind(ship_modules, directory))
     capture.take(values, optional=cell.optional)
-    capture.trace.imports |= cell.imports
-    capture.trace.words |= cell.words
+    capture.trace.add_code(cell)
     capture.body = cell.body
     header = {
         "kind": "cell",
@@ -158,6 +145,7 @@ class _Capture:
         self._mains = [namespace, sys.modules["__main__"].__dict__]
         self._hidden = hidden
         self._doubtful = doubtful
+        self._bound = second_part.bound_names(namespace, hidden)
         self._shown: dict[str, Any] = {}
         self._notes: list[str] = []
         self._dumped = Dumped(b"", (), 0)
@@ -188,7 +176,12 @@ class _Capture:
         self.trace = Trace()
         try:
             self._dumped = dump(
-                values, mains=self._mains, hidden=self._hidden, trace=self.trace, doubtful=self._doubtful
+                values,
+                mains=self._mains,
+                hidden=self._hidden,
+                trace=self.trace,
+                doubtful=self._doubtful,
+                bound=self._bound,
             )
         except Exception as error:  # pickling runs the values' own code
             return error
@@ -212,23 +205,28 @@ class _Capture:
         trace, dumped = self.trace, self._dumped
         words = trace.words | shipment.words
         used |= shipment.imports
-        legacy_keras = _needs_legacy_keras(words, used)
+        legacy_keras = keras_checks.needs_legacy(words, used)
         keras_checks.check(legacy_keras, trace.modules)
         header["sources"].update(_texts(trace.files, sources))
         header["labels"].update({file: labels[file] for file in sorted(trace.files) if file in labels})
         texts = [*header["sources"].values(), *_decoded(shipment.files)]
-        spans = _asks_for_a_spanning_strategy(words, used, texts)
+        spans = keras_checks.spanning_strategy(words, used, texts)
+        uses_keras = keras_checks.uses_keras(words, used)
+        names = list(self._shown) if header["kind"] == "cell" else []
+        second = self._second_part(names, (ship_modules, directory))
         header |= {
             "sys_path": _sys_path(),
             "origins": {file.path: file.origin for file in shipment.files if file.path.endswith(".py")},
-            "names": list(self._shown) if header["kind"] == "cell" else [],
+            "names": names,
+            "unnamed": second.unnamed,
             "submodules": _ship.reached(trace.modules | trace.imports, trace.words),
             "settings": settings.header,
             "legacy_keras": legacy_keras,
-            "legacy_keras_if_several": _OUR_STRATEGY if spans and _uses_keras(words, used) else "",
-            "spanning_strategy": spans or bool(_NEED_LEGACY_KERAS & words),
+            "legacy_keras_if_several": keras_checks.OUR_STRATEGY if spans and uses_keras else "",
+            "spanning_strategy": spans or bool(keras_checks.NEED_LEGACY & words),
         }
-        size = len(dumped.body) + sum(view.nbytes for view in dumped.buffers)
+        body = dumped.body + second.body
+        size = len(body) + sum(view.nbytes for view in dumped.buffers)
         size += sum(len(file.data) for file in shipment.files)
         notes = [*self._notes, *dict.fromkeys(trace.notes), *shipment.notes, *settings.notes]
         if size > _LARGE:
@@ -239,7 +237,7 @@ class _Capture:
             notes.append(f"{some} through CPU memory")
         return Payload(
             header=header,
-            body=dumped.body,
+            body=body,
             buffers=dumped.buffers,
             modules=tuple(shipment.files),
             nbytes=size,
@@ -247,6 +245,19 @@ class _Capture:
             imports=_ship.installed(used),
             words=frozenset(words),
             parameters=self._parameters(header),
+        )
+
+    def _second_part(self, names: Collection[str], rank_modules: object) -> second_part.Built:
+        return second_part.build(
+            self._mains[0],
+            names,
+            self._values,
+            self.trace,
+            self._bound,
+            mains=self._mains,
+            hidden=self._hidden,
+            doubtful=self._doubtful,
+            rank_modules=rank_modules,
         )
 
     def _parameters(self, header: Mapping[str, Any]) -> dict[str, parameters.Value]:
@@ -267,8 +278,7 @@ class _Capture:
         if settings.objects:
             values, trace, dumped = self._values, self.trace, self._dumped
             failure = self._dump({**values, OBJECTS: settings.objects})
-            self.trace.imports |= trace.imports  # those of the cell itself, which no function has
-            self.trace.words |= trace.words
+            self.trace.add_code(trace)  # the names of the cell itself, which no function has
             if failure is not None:  # each value can be pickled, but not all together
                 self._values, self.trace, self._dumped = values, trace, dumped
                 settings.objects = {}
@@ -288,32 +298,6 @@ class _Capture:
             sizes[name] = counter.size - before
         largest = sorted(sizes.items(), key=lambda item: -item[1])[:3]
         return ", ".join(f"{name} {_bytes(size)}" for name, size in largest if size > _LARGE / 100)
-
-
-def _needs_legacy_keras(words: Collection[str], modules: Collection[str]) -> str:
-    """Return what in the code does not work with Keras 3. Empty if there is nothing."""
-    if any(f"{name}.".startswith(f"{own}.") for name in modules for own in _HOROVODS_KERAS):
-        return "Horovod's Keras API"
-    found = sorted(_NEED_LEGACY_KERAS & set(words)) if _uses_keras(words, modules) else []
-    return f"{found[0]} with Keras" if found else ""
-
-
-def _uses_keras(words: Collection[str], modules: Collection[str]) -> bool:
-    return bool(_KERAS & set(words)) or any(_KERAS & set(name.split(".")) for name in modules)
-
-
-def _asks_for_a_spanning_strategy(
-    words: Collection[str], modules: Collection[str], texts: Collection[str]
-) -> bool:
-    """Return whether `dist.strategy` is called, unless with a strategy that stays within a rank."""
-    ours = any(name.partition(".")[0] == "jupyter_dist" for name in modules)
-    if not (ours and "strategy" in words):
-        return False
-    for match in (match for text in texts for match in _CALLS_STRATEGY.finditer(text)):
-        with contextlib.suppress(ValueError):  # for an unknown name, the rank lists the known ones
-            if match[1] is None or spans_ranks(kind_of(match[1])):
-                return True
-    return False
 
 
 def _decoded(files: Collection[ShippedFile]) -> list[str]:

@@ -29,6 +29,8 @@ class Cell:
     """Those of `reads` that the cell may bind itself before it reads them."""
     imports: frozenset[str]
     words: frozenset[str]
+    texts: frozenset[str]
+    """Words in the strings of the cell."""
     body: tuple[ast.stmt, ...] = ()
     """Parsed statements."""
 
@@ -65,6 +67,7 @@ def parse(source: str, label: str, flags: int = 0) -> Cell:
         frozenset(optional),
         names.imports,
         names.words,
+        names.texts,
         tuple(tree.body),
     )
 

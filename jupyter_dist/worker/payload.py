@@ -1,6 +1,8 @@
 """The container file that transfers values to the ranks, and results back.
 
-    PATH            pickle of the header (plain builtins), then the body's pickle (protocol 5)
+    PATH            pickle of the header (plain builtins), then the body's pickle (protocol 5). In a payload
+                    two pickles follow: the notebook's names of functions and classes in the body, and the
+                    second part (see pickling/lazy_names.py)
     PATH.buffers    a seal of 64 bytes that names the container, then the body's out-of-band buffers,
                     each on a multiple of 64 bytes; exists only if the body has any
 
@@ -26,6 +28,7 @@ from typing import Any
 from . import layout
 from .former_places import present
 from .pickling import Dumped, Trace, dump, loading, name_classes
+from .pickling.lazy_names import LazyNames
 
 __all__ = [
     "ContainerError",
@@ -158,15 +161,22 @@ def load(path: Path, *, main: dict[str, Any] | None = None) -> Any:
 
     On a rank, `main` is the namespace in which the notebook's functions find their globals. The names that
     the functions use are added to it. Without `main` (in the kernel), functions get globals of their own.
-    Classes that the kernel already has stay unchanged, so loading changes nothing in the notebook.
+    Classes that the kernel already has stay unchanged, so loading changes nothing in the notebook. The names
+    of a payload's second part are added to `main` when the rank asks for them.
 
     Raises ContainerError, UntrustedContainer, and any exception of unpickling.
     """
     with _open(path) as file:
         header = _header(file, path)
         buffers = _buffers(path.with_suffix(layout.BUFFERS), header)
-        with loading(main):
-            return _Unpickler(file, buffers=buffers).load()
+        if main is None or "unnamed" not in header:
+            with loading(main):
+                return _Unpickler(file, buffers=buffers).load()
+        with loading(main) as load:
+            value, found = _pickles(_Unpickler(file, buffers=buffers), 2)
+        names = LazyNames(main, found, load.made, pickle.load(file), header["unnamed"])
+    names.install()
+    return value
 
 
 def _places(buffers: Sequence[memoryview]) -> tuple[list[tuple[int, int]], int]:
@@ -225,6 +235,11 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         return super().find_class(present(module), name)
+
+
+def _pickles(unpickler: _Unpickler, count: int) -> list[Any]:
+    """Load pickles that share objects. The unpickler, which keeps all of them alive, ends with the call."""
+    return [unpickler.load() for _ in range(count)]
 
 
 class _PlainUnpickler(pickle.Unpickler):

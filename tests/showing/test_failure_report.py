@@ -22,6 +22,7 @@ from jupyter_dist.showing import failure_report
 from jupyter_dist.showing.run import Run
 from jupyter_dist.text import format
 from jupyter_dist.text.svg import Series, chart
+from jupyter_dist.worker import payload
 from tests.rigs.run_maker import BEGAN, RunMaker
 
 TRACEBACK = """Traceback (most recent call last):
@@ -265,6 +266,49 @@ def test_a_name_of_an_earlier_cell_is_told_from_one_of_a_library(own_folders: Pa
         assert (
             "'model' is neither in the notebook" in failure_report.failure(made.end(State.FAILED))
         ) is hinted
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "source"),
+    [
+        ("NameError", "name 'model' is not defined", "model(3)"),
+        ("UndefinedVariableError", "local variable 'model' is not defined", "raise"),
+        ("UndefinedVariableError", "name 'model' is not defined", "raise"),
+        ("AttributeError", "Can't get attribute 'model' on <module '__main__'>", "load(f)"),
+        ("KeyError", "'model'", "globals()[name]"),
+    ],
+)
+@pytest.mark.parametrize("reason", ["", "it has more than 10 kB"])
+def test_a_name_of_the_notebook_that_the_cell_does_not_name(
+    own_folders: Path, kind: str, message: str, source: str, reason: str
+) -> None:
+    made = RunMaker(own_folders, 1, label="In[3]")
+    payload.write(made.folder.payload, {"unnamed": {"model": reason}}, b"")
+    frame = {**FRAMES[0], "source": source}
+    made.fail(0, kind, message, f"Traceback …\n{kind}: {message}\n", frames=[frame])
+    hints = failure_report.failure(made.end(State.FAILED)).split("\nhint: ")[1:]
+    why = f", and it was left out ({reason})" if reason else ""
+    assert hints == [
+        f"model is in the notebook, but this cell does not name it{why}. Write model on a line of the cell."
+    ]
+
+
+def test_a_class_that_a_file_names_and_the_notebook_lacks(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1, label="In[3]")
+    made.fail(0, "AttributeError", "Can't get attribute 'Net' on <module '__main__'>", "Traceback …\n")
+    text = failure_report.failure(made.end(State.FAILED))
+    assert "hint: 'Net' is not in the notebook" in text
+    assert "spawned" not in text
+
+
+def test_an_object_that_needs_a_process_group_before_the_cell_runs(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1, label="In[3]")
+    frames = [{"file": "/lib/torch/d.py", "label": "/lib/torch/d.py", "line": 1, "function": "__setstate__"}]
+    message = "Default process group has not been initialized, please make sure to call init_process_group."
+    made.fail(0, "ValueError", message, f"Traceback …\nValueError: {message}\n", frames=frames)
+    (hint,) = failure_report.failure(made.end(State.FAILED)).split("\nhint: ")[1:]
+    assert "from before the cell" in hint
+    assert "Create the object in the cell" in hint
 
 
 def test_what_was_asked_of_nobody_stands_before_the_traceback_once(own_folders: Path) -> None:

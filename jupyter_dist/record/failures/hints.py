@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
 from ...folder import RunFolder
 from ...job import Job
@@ -17,6 +18,11 @@ from .failures import RankError
 
 __all__ = ["hints", "of_run"]
 
+_NO_GROUP = "Default process group has not been initialized"
+_UNPICKLED = (
+    "the error is from before the cell: an object of the notebook, such as a DistributedDataParallel, "
+    "needs a process group when a rank unpickles it. Create the object in the cell, after dist.init()"
+)
 _SIMPLE = (
     (
         r"in this cell keras is tf_keras, which lacks it",
@@ -44,7 +50,7 @@ _SIMPLE = (
         "this torch has no NCCL: dist.init() takes gloo where there is no GPU",
     ),
     (
-        r"Default process group has not been initialized",
+        _NO_GROUP,
         "call dist.init() (import jupyter_dist as dist) before the first collective",
     ),
     (
@@ -86,7 +92,8 @@ _UNSURE = (
 _PERHAPS = "perhaps "
 _LOG_LINES = 40
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'(?!: in this cell)")
-_NO_NAME = re.compile(r"name '(\w+)' is not defined")
+_NO_NAME = re.compile(r"(?:name|local variable) '(\w+)' is not defined")
+_NO_KEY = re.compile(r"'(\w+)'")
 _SPAWNED = re.compile(r"Can't get attribute '(\w+)' on <module '__(?:mp_)?main__'")
 _LACKING = re.compile(
     r"(?:multiprocessing/\w+|concurrent/futures/process)\.py.*?NameError: name '(\w+)' is not defined",
@@ -96,13 +103,16 @@ _LACKING = re.compile(
 
 def of_run(folder: RunFolder, attempt: int, first: RankError) -> list[str]:
     """Return the advice on the first failure of an attempt. Reads the end of that rank's log."""
-    return hints(first, reader.job(folder), last_lines(folder.rank(attempt, first.rank).output)[-_LOG_LINES:])
+    log = last_lines(folder.rank(attempt, first.rank).output)[-_LOG_LINES:]
+    return hints(first, reader.job(folder), log, _unnamed(folder.payload))
 
 
-def hints(error: RankError, job: Job, log: Sequence[str]) -> list[str]:
+def hints(error: RankError, job: Job, log: Sequence[str], unnamed: Mapping[str, str]) -> list[str]:
     """Return at most three pieces of advice, none for an unknown cause.
 
-    `log` has the last lines of the rank's log.
+    Args:
+        log: the last lines of the rank's log.
+        unnamed: names of the notebook that the cell does not name, with the reason why one was left out.
     """
     own = f"{error.type}: {error.message}"
     said = f"{own}\n{error.text}"[-20_000:]
@@ -110,15 +120,27 @@ def hints(error: RankError, job: Job, log: Sequence[str]) -> list[str]:
     # Without a traceback, the rank's last log lines may show the cause, or something else.
     text = said if error.text else f"{said}\n{log_text}"
     found = _known(own, text)
+    if _NO_GROUP in own and error.frames and not any(map(_is_of_a_cell, error.frames)):
+        found = [_UNPICKLED]
     missing = _NO_MODULE.search(text)
     if missing:
         advice, sure = _missing_module(missing[1], job, error.host)
         found.append(advice if sure and _NO_MODULE.search(own) else _perhaps(advice))
-    unknown = _NO_NAME.match(error.message) if error.type == "NameError" else None
-    if unknown and job.label.startswith("In[") and _is_in_a_cell(error):
-        found.append(_missing_name(unknown[1]))
+    lacks = _missing_name(error)
+    if lacks in unnamed:
+        from ...worker.pickling.lazy_names import unnamed_message
+
+        return [*found, unnamed_message(lacks, unnamed[lacks])][:3]
+    in_cell = bool(error.frames) and _is_of_a_cell(error.frames[-1])
+    if lacks and error.type == "NameError" and job.label.startswith("In[") and in_cell:
+        found.append(_unknown_name(lacks))
     spawned = _SPAWNED.search(f"{said}\n{log_text}")  # printed by the spawned process
-    if spawned:
+    if _SPAWNED.match(error.message):
+        found.append(
+            f"{lacks!r} is not in the notebook, and what is unpickled refers to it. Define {lacks!r} in a "
+            "cell, and run that cell before this one"
+        )
+    elif spawned:
         found.append(
             _perhaps(
                 "a process that is spawned has what there was when it started, and could be pickled: define "
@@ -158,11 +180,31 @@ def _perhaps(advice: str) -> str:
     return f"{_PERHAPS}{advice}"
 
 
-def _is_in_a_cell(error: RankError) -> bool:
-    return bool(error.frames) and error.frames[-1].get("label") != error.frames[-1].get("file")
+def _unnamed(payload: Path) -> Mapping[str, str]:
+    from ...worker.payload import ContainerError, read_header
+
+    try:
+        unnamed: dict[str, str] = read_header(payload).get("unnamed", {})
+    except (OSError, ContainerError):
+        return {}
+    return unnamed
 
 
-def _missing_name(name: str) -> str:
+def _is_of_a_cell(frame: Mapping[str, Any]) -> bool:
+    return frame.get("label") != frame.get("file")
+
+
+def _missing_name(error: RankError) -> str:
+    """Return the name that `__main__` lacks, or an empty text for another error."""
+    pattern = {"AttributeError": _SPAWNED, "KeyError": _NO_KEY}.get(error.type, _NO_NAME)
+    last = str(error.frames[-1].get("source")) if error.frames else ""
+    found = pattern.match(error.message)
+    if not found or (pattern is _NO_KEY and not re.search(r"\b(globals|vars|locals)\(\)", last)):
+        return ""
+    return found[1]
+
+
+def _unknown_name(name: str) -> str:
     if name == "dist":
         return "import jupyter_dist as dist, in the notebook or in this cell"
     return (

@@ -19,6 +19,7 @@ ROWS: tuple[Row, ...] = (
             *("_DYNAMIC_CLASS_TRACKER_LOCK", "_class_reduce", "_class_setstate", "_code_reduce"),
             *("_dynamic_class_reduce", "_is_registered_pickle_by_value", "_lookup_class_or_track"),
             *("_lookup_module_and_qualname", "_make_empty_cell", "_make_function", "_make_skeleton_class"),
+            "_get_or_create_tracker_id",
             "Pickler._function_getnewargs",
         ),
         ("worker/pickling/cloudpickle_parts",),

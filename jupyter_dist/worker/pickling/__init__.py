@@ -16,22 +16,43 @@ import io
 import pickle
 import sys
 import types
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from . import by_reference, cloudpickle_parts, namespaces, reducers, singledispatch, tensors
+from . import (
+    annotation_values,
+    by_reference,
+    cloudpickle_parts,
+    namespaces,
+    reducers,
+    singledispatch,
+    tensors,
+)
 from .classes import _class, _set_class_state, name_classes, reduce_class  # noqa: F401
 from .namespaces import _main  # noqa: F401
 from .reducers import torch_compile
 from .reducers.stdlib import _cached_property  # noqa: F401
 from .tensors import _cuda_storage, _storage, _typed_storage  # noqa: F401
 from .unpickling import later, loading, on_rank
-from .used_names import code_names
+from .used_names import code_names, words_in
 
 __all__ = ["Dumped", "Pickler", "Trace", "dump", "later", "loading", "name_classes", "on_rank"]
 
 Rule = Callable[[Any], Any]
+
+
+class Code(Protocol):
+    """The names in some code. `CodeNames` and `Trace` are examples."""
+
+    @property
+    def imports(self) -> Collection[str]: ...
+    @property
+    def words(self) -> Collection[str]: ...
+    @property
+    def reads(self) -> Collection[str]: ...
+    @property
+    def texts(self) -> Collection[str]: ...
 
 
 @dataclass
@@ -44,12 +65,27 @@ class Trace:
     """Modules that the code of captured functions imports when it runs."""
     words: set[str] = field(default_factory=set)
     """Every name and attribute in the code of captured functions, and names of by-name references."""
+    reads: set[str] = field(default_factory=set)
+    """Global names that the code of captured functions may read."""
+    texts: set[str] = field(default_factory=set)
+    """Words in strings and annotations of captured functions and classes."""
     files: set[str] = field(default_factory=set)
     """`co_filename` of the captured functions."""
     globals: dict[str, Any] = field(default_factory=dict)
     """Names of the main namespace that captured functions use."""
+    found: dict[str, Any] = field(default_factory=dict)
+    """Functions and classes of the pickle that the main namespace has under a name."""
+    classes: set[int] = field(default_factory=set)
+    """Ids of the classes that are pickled by value."""
     notes: list[str] = field(default_factory=list)
     """Notes for the user, one line each."""
+
+    def add_code(self, names: Code) -> None:
+        """Record the names in code."""
+        self.imports.update(names.imports)
+        self.words.update(names.words)
+        self.reads.update(names.reads)
+        self.texts.update(names.texts)
 
 
 class Dumped(NamedTuple):
@@ -67,11 +103,13 @@ def dump(
     hidden: Collection[str] = (),
     trace: Trace | None = None,
     doubtful: Callable[[str], bool] | None = None,
+    bound: Mapping[int, str] | None = None,
 ) -> Dumped:
     """Pickle a value without copying its large buffers.
 
     Functions whose globals are one of `mains` get the loading rank's main namespace. Of the names that they
-    use, `hidden` ones are left out. `doubtful` returns whether a rank may lack a top-level module.
+    use, `hidden` ones are left out. `doubtful` returns whether a rank may lack a top-level module. `bound`
+    maps ids of functions and classes to their names. With it, a second pickle has those that were found.
 
     Raises any exception of the value's own pickling.
     """
@@ -85,8 +123,13 @@ def dump(
             return False
         return True
 
-    pickler = Pickler(file, buffer_callback=keep, mains=mains, hidden=hidden, trace=trace, doubtful=doubtful)
+    trace = Trace() if trace is None else trace
+    pickler = Pickler(
+        file, buffer_callback=keep, mains=mains, hidden=hidden, trace=trace, doubtful=doubtful, bound=bound
+    )
     pickler.dump_names(value) if mains and type(value) is dict else pickler.dump(value)
+    if bound is not None:
+        pickler.dump(trace.found)
     return Dumped(file.getvalue(), tuple(buffers), pickler.cuda_tensors)
 
 
@@ -102,13 +145,16 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         hidden: Collection[str] = (),
         trace: Trace | None = None,
         doubtful: Callable[[str], bool] | None = None,
+        bound: Mapping[int, str] | None = None,
+        by_name: by_reference.ByName | None = None,
     ) -> None:
         super().__init__(file, protocol=5, buffer_callback=buffer_callback)
         self._mains = {id(space) for space in mains}
         self._hidden = hidden
+        self._bound = bound or {}
         self._trace = Trace() if trace is None else trace
         self._tensors = tensors.Tensors() if hasattr(sys.modules.get("torch"), "Tensor") else None
-        self._by_name = by_reference.ByName(doubtful, self._trace.modules.add)
+        self._by_name = by_name or by_reference.ByName(doubtful, self._trace.modules.add)
         self._owners: set[int] = set()
         self._cells: dict[int, namespaces.Cell] = {}
         self._rules: dict[type, Rule | None] = {}
@@ -174,6 +220,13 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
             self._trace.modules.add(module)
             self._trace.words.add(getattr(obj, "__name__", ""))
 
+    def _in_notebook(self, obj: Any) -> Any:
+        """Record a function or class under its name in the notebook. A subclass may reduce it to the name."""
+        name = self._bound.get(id(obj))
+        if name is not None:
+            self._trace.found[name] = obj
+        return None
+
     def _is_by_name(self, obj: Any) -> bool:
         """Return whether the other process finds a function or class by its name in an importable module."""
         found = cloudpickle_parts.lookup_module(obj)
@@ -187,6 +240,9 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         if self._is_by_name(function):
             self._named(function)
             return singledispatch.reduce_registered(function, self._mains)
+        reference = self._in_notebook(function)
+        if reference is not None:
+            return reference
         own = function.__dict__
         if own:
             special = torch_compile.reduce_function(function, self._trace.notes.append)
@@ -209,13 +265,12 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         names = code_names(function.__code__)
         used = {name: space[name] for name in sorted(names.reads | names.writes) if name in space}
         trace = self._trace
-        trace.imports |= names.imports
-        trace.words |= names.words
+        trace.add_code(names)
+        trace.texts |= words_in((function.__defaults__, *annotation_values.texts(function)))
         trace.files.add(function.__code__.co_filename)
         home = self.globals_ref[id(space)]
         if id(space) in self._mains:
-            for name in self._hidden:
-                used.pop(name, None)
+            used = {name: value for name, value in used.items() if name not in self._hidden}
             trace.globals.update(used)
         elif (
             isinstance(home, namespaces.Space)
@@ -253,6 +308,11 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
             return NotImplemented
         if cls in cloudpickle_parts.BUILTIN_TYPES or cls in _SINGLE:
             return cloudpickle_parts.class_reduce(cls)
+        reference = self._in_notebook(cls)
+        if reference is not None:
+            return reference
+        self._trace.classes.add(id(cls))
+        self._trace.texts |= words_in([*_texts_of_class(cls), *annotation_values.texts(cls)])
         return reduce_class(cls)
 
     def _reduce_module(self, module: Any) -> Any:
@@ -277,6 +337,9 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         if self._is_by_name(wrapper):
             self._named(wrapper)
             return NotImplemented
+        reference = self._in_notebook(wrapper)
+        if reference is not None:
+            return reference
         # The contents of the cache are not sent. Python makes the cache's two methods again with the wrapper.
         own = {k: v for k, v in vars(wrapper).items() if k not in ("__wrapped__", "cache_parameters")}
         return _lru_cache, (wrapper.__wrapped__, wrapper.cache_parameters()), own
@@ -284,6 +347,11 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
 
 _LRU_CACHE = type(functools.lru_cache(len))
 _SINGLE = {type(None), type(Ellipsis), type(NotImplemented)}
+_NO_TEXT = {"__doc__", "__module__", "__qualname__"}
+
+
+def _texts_of_class(cls: type) -> list[str]:
+    return [value for name, value in vars(cls).items() if type(value) is str and name not in _NO_TEXT]
 
 
 def _reduce_code(code: types.CodeType) -> Any:

@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
-__all__ = ["of_class", "of_function", "signature", "values"]
+__all__ = ["of_class", "of_function", "signature", "texts", "values"]
 
 _IN_A_CLASS = ("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__")
 """The attributes of a class with its annotations, in different versions of Python."""
@@ -25,6 +25,23 @@ def values(obj: Any) -> dict[str, Any]:
         return dict(obj.__annotations__)
     except Exception:  # annotations are the user's code and can raise anything
         return {}
+
+
+def texts(obj: Any) -> list[str]:
+    """Return the strings in the annotations of a function or a class, which name what they annotate with."""
+    if sys.version_info < (3, 14) and isinstance(obj, type) and "__annotations__" not in vars(obj):
+        return []
+    return [text for value in values(obj).values() if type(value) is not type for text in _texts(value)]
+
+
+def _texts(annotation: Any) -> list[str]:
+    if isinstance(annotation, str):
+        return [annotation]
+    if type(annotation).__name__ == "ForwardRef":
+        return [annotation.__forward_arg__]
+    if type(annotation).__module__ not in ("typing", "types"):
+        return []
+    return [text for part in getattr(annotation, "__args__", ()) for text in _texts(part)]
 
 
 def signature(function: Callable[..., Any]) -> inspect.Signature:

@@ -213,8 +213,10 @@ class ByName:
 
     def _own_containers(self) -> dict[int, namespaces.Placed]:
         found: dict[int, namespaces.Placed] = {}
-        for name, module in self._modules.items():
-            if name in _NEVER or is_installed(name) or not issubclass(type(module), types.ModuleType):
+        tops = [name.partition(".")[0] for name in self._modules]
+        installed = _NEVER.union(filter(is_installed, set(tops)))
+        for (name, module), top in zip(self._modules.items(), tops, strict=True):
+            if top in installed or not issubclass(type(module), types.ModuleType):
                 continue
             if not self.importable(name) or self._doubtful(name):
                 continue

@@ -95,8 +95,10 @@ def name_classes(main: dict[str, Any], run: str) -> None:
 def _class(maker: Any, args: tuple[Any, ...]) -> Any:
     known = cloudpickle_parts.TRACKED_IDS.get(args[-2])
     load = current()
-    if known is None or load.on_rank:
-        return _made(maker, args)
+    if known is None or (load.on_rank and not (load.lazy and load.lazy.has_made(known))):
+        made = _made(maker, args)
+        load.made.append(made)
+        return made
     load.known.add(id(known))
     return known
 

@@ -29,6 +29,7 @@ __all__ = [
     "make_function",
     "make_skeleton_class",
     "set_class_state",
+    "tracker_id",
 ]
 
 foreign_names.require("worker/pickling/cloudpickle_parts")
@@ -49,6 +50,7 @@ make_empty_cell = _inside._make_empty_cell
 make_function = _inside._make_function
 make_skeleton_class = _inside._make_skeleton_class
 set_class_state = _inside._class_setstate
+tracker_id = _inside._get_or_create_tracker_id
 
 
 def function_arguments(pickler: Any, function: Any) -> tuple[Any, ...]:

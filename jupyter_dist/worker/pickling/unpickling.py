@@ -8,15 +8,19 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["Loading", "current", "hold", "later", "loading", "on_rank"]
+__all__ = ["LOCK", "Loading", "current", "hold", "later", "loading", "on_rank"]
 
 
 class Loading:
     """One load. On a rank it uses the rank's main namespace, in the kernel a namespace of its own."""
 
-    def __init__(self, main: dict[str, Any] | None) -> None:
+    def __init__(self, main: dict[str, Any] | None, lazy: Any = None) -> None:
         self.on_rank = main is not None
         self.main = {"__name__": "__main__", "__builtins__": builtins} if main is None else main
+        self.lazy = lazy
+        """The `LazyNames` of the payload if the load is of one of its names, otherwise None."""
+        self.made: list[type] = []
+        """Classes of the notebook that this load has made on a rank."""
         self.known: set[int] = set()
         """Classes that existed before, usually the kernel's own."""
         self.referents: list[Any] = []
@@ -24,7 +28,8 @@ class Loading:
         self.unfinished: list[tuple[int, Callable[[], None]]] = []
 
 
-_lock = threading.RLock()
+LOCK = threading.RLock()
+"""Held during each load, and while a name of the second part is looked for."""
 _current: Loading | None = None
 _held: list[Any] = []
 
@@ -32,22 +37,24 @@ _held: list[Any] = []
 class loading:  # a class, because a traceback would show contextlib's frames
     """A context for unpickling with `main` as the main namespace, or a new one for None.
 
-    Functions that were delayed with `later` are called at the end, when all is loaded.
+    Functions that were delayed with `later` are called at the end, when all is loaded. `lazy`: the names of
+    which one is loaded.
     """
 
-    def __init__(self, main: dict[str, Any] | None) -> None:
-        self._load = Loading(main)
+    def __init__(self, main: dict[str, Any] | None, lazy: Any = None) -> None:
+        self._load = Loading(main, lazy)
         self._previous: Loading | None = None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Loading:
         global _current
-        _lock.acquire()
+        LOCK.acquire()
         self._previous, _current = _current, self._load
+        return self._load
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         global _current
         _current = self._previous
-        _lock.release()
+        LOCK.release()
         if kind is None:
             for _order, finish in sorted(self._load.unfinished, key=lambda item: item[0]):
                 finish()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import re
 import types
 from typing import Any, NamedTuple
 
-__all__ = ["CodeNames", "code_names"]
+__all__ = ["CodeNames", "code_names", "words_in"]
 
 
 class CodeNames(NamedTuple):
@@ -21,8 +22,15 @@ class CodeNames(NamedTuple):
     imports: frozenset[str]
     words: frozenset[str]
     """Every name and attribute."""
+    texts: frozenset[str]
+    """Words in the strings of the code, without its docstrings. Other code may evaluate such a string."""
 
 
+_IDENTIFIER = re.compile(r"[^\W\d]\w*")
+_LONGEST = 10_000
+"""The number of characters up to which a string is searched. A longer string is data."""
+_NO_TEXT = {"CALL_KW", "CALL_FUNCTION_KW", "IMPORT_NAME"}
+"""Instructions after a constant that contains names of keywords or of imports."""
 _READS = {"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS", "DELETE_NAME", "DELETE_GLOBAL"}
 
 
@@ -36,6 +44,7 @@ def code_names(code: types.CodeType, *, class_body: bool = False, later: bool = 
     writes: set[str] = set()
     imports: set[str] = set()
     words = set(code.co_names)
+    texts: set[str] = set()
     own: set[str] = set()
     constant: Any = None
     for instruction in dis.get_instructions(code):
@@ -48,8 +57,11 @@ def code_names(code: types.CodeType, *, class_body: bool = False, later: bool = 
         elif operation == "IMPORT_NAME":
             imports.add(name)
             imports |= {f"{name}.{part}" for part in constant or ()}
-        elif operation == "LOAD_CONST":
-            constant = name
+        elif operation == "RETURN_CONST":
+            texts |= words_in(name)
+        if constant is not None and operation not in _NO_TEXT and name != "__doc__":
+            texts |= words_in(constant)
+        constant = name if operation == "LOAD_CONST" else None
     for nested in code.co_consts:
         if isinstance(nested, types.CodeType) and (later or _runs_at_once(nested)):
             is_class = not nested.co_flags & inspect.CO_OPTIMIZED
@@ -58,7 +70,22 @@ def code_names(code: types.CodeType, *, class_body: bool = False, later: bool = 
             writes |= inner.writes
             imports |= inner.imports
             words |= inner.words
-    return CodeNames(frozenset(reads), frozenset(writes), frozenset(imports), frozenset(words))
+            texts |= inner.texts
+    return CodeNames(*map(frozenset, (reads, writes, imports, words, texts)))
+
+
+def words_in(value: Any, depth: int = 3) -> set[str]:
+    """Return the words in a string, or in the strings of a list, tuple, set or dict."""
+    if isinstance(value, str):
+        return {*_IDENTIFIER.findall(value)} if len(value) <= _LONGEST else set()
+    if not depth or type(value) not in (list, tuple, set, frozenset, dict) or len(value) > _MOST:
+        return set()
+    parts = [*value, *value.values()] if type(value) is dict else value
+    return set().union(*(words_in(part, depth - 1) for part in parts))
+
+
+_MOST = 1000
+"""The number of items up to which a container is searched."""
 
 
 def _runs_at_once(code: types.CodeType) -> bool:
