@@ -262,7 +262,12 @@ class _Capture:
         Its objects are pickled with the values, and may share parts with them.
         """
         settings = kernel_settings.read(
-            self._mains[0], directory, modules, mains=self._mains, hidden=self._hidden
+            self._mains[0],
+            directory,
+            modules,
+            mains=self._mains,
+            hidden=self._hidden,
+            own_cell=self.body,
         )
         if settings.objects:
             values, trace, dumped = self._values, self.trace, self._dumped
