@@ -9,7 +9,6 @@ import ast
 import contextlib
 import linecache
 import os
-import pickle
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,18 +18,18 @@ from typing import Any
 
 from ..errors import CaptureError
 from ..worker import payload
-from ..worker.pickling import Dumped, Pickler, Trace, dump
+from ..worker.pickling import Dumped, Trace, dump
+from ..worker.pickling.file_maps import FileMaps
 from ..worker.pickling.reducers.spark_frames import collected_once
 from ..worker.settings import OBJECTS
 from ..worker.tensorflow.strategies import kind_of, spans_ranks
-from . import keras_checks, kernel_settings, parameters, preflight
+from . import keras_checks, kernel_settings, parameters, payload_size, preflight
 from . import modules as _ship
 from . import source as _source
 from .modules import ShippedFile
 
 __all__ = ["Payload", "ShippedFile", "capture_call", "capture_cell"]
 
-_LARGE = 100_000_000
 _IPYTHON = {"In", "Out", "get_ipython", "_", "__", "___", "_i", "_ii", "_iii", "_ih", "_oh", "_dh"}
 _OF_A_MODULE = {"__builtins__", "__builtin__", "__doc__", "__file__", "__loader__", "__name__", "__package__"}
 _OF_A_MODULE |= {"__spec__", "__annotations__", "__annotate__", "__conditional_annotations__"}
@@ -86,20 +85,21 @@ def capture_cell(
     ship_modules: str = "auto",
     flags: int = 0,
     argv: Sequence[str] = (),
+    here: bool = True,
 ) -> Payload:
     """Capture a cell with the names of `namespace` that it uses, and what those use in turn.
 
     `label` is the cell's name in tracebacks. `labels` (file name → label) and `sources` (file name → text)
     describe earlier cells. By default their text is from `linecache`. `flags` are the compiler flags of
-    earlier cells. `directory` is the notebook's folder. `argv` becomes the rank's `sys.argv`. Raises
-    CaptureError with all problems. Nothing is written.
+    earlier cells. `directory` is the notebook's folder. `argv` becomes the rank's `sys.argv`. `here`
+    is whether all ranks run on this machine. Raises CaptureError with all problems. Nothing is written.
     """
     cell = _source.parse(source, label, flags)
     hidden = _hidden(namespace)
     first_use = {name: _position(name, cell.source) for name in cell.reads}
     wanted = sorted(cell.reads & namespace.keys() - hidden, key=lambda name: (first_use[name], name))
     values = {name: namespace[name] for name in wanted}
-    capture = _Capture(namespace, hidden, _ship.stays_behind(ship_modules, directory))
+    capture = _Capture(namespace, hidden, _ship.stays_behind(ship_modules, directory), here)
     capture.take(values, optional=cell.optional)
     capture.trace.imports |= cell.imports
     capture.trace.words |= cell.words
@@ -127,13 +127,14 @@ def capture_call(
     sources: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
     ship_modules: str = "auto",
+    here: bool = True,
 ) -> Payload:
     """Capture `fn(*args, **kwargs)`. The function may belong to a notebook, a script or a module.
 
     The arguments are as for `capture_cell`. The container's value is {"fn", "args", "kwargs"}.
     """
     main = sys.modules["__main__"].__dict__
-    capture = _Capture(main, _hidden(main), _ship.stays_behind(ship_modules, directory))
+    capture = _Capture(main, _hidden(main), _ship.stays_behind(ship_modules, directory), here)
     name = getattr(fn, "__qualname__", type(fn).__name__).rpartition(".")[2]
     capture.take({"fn": fn, "args": tuple(args), "kwargs": dict(kwargs)}, called=name)
     header = {
@@ -152,12 +153,17 @@ class _Capture:
     """One capture in progress, from values to a payload."""
 
     def __init__(
-        self, namespace: dict[str, Any], hidden: Collection[str], doubtful: Callable[[str], bool]
+        self,
+        namespace: dict[str, Any],
+        hidden: Collection[str],
+        doubtful: Callable[[str], bool],
+        here: bool,
     ) -> None:
         # Functions of the notebook use the real namespace, even if the caller passed a copy.
         self._mains = [namespace, sys.modules["__main__"].__dict__]
         self._hidden = hidden
         self._doubtful = doubtful
+        self._here = here
         self._shown: dict[str, Any] = {}
         self._notes: list[str] = []
         self._dumped = Dumped(b"", (), 0)
@@ -188,7 +194,12 @@ class _Capture:
         self.trace = Trace()
         try:
             self._dumped = dump(
-                values, mains=self._mains, hidden=self._hidden, trace=self.trace, doubtful=self._doubtful
+                values,
+                mains=self._mains,
+                hidden=self._hidden,
+                trace=self.trace,
+                doubtful=self._doubtful,
+                maps=FileMaps(0 if self._here else payload_size.LARGE),
             )
         except Exception as error:  # pickling runs the values' own code
             return error
@@ -231,8 +242,9 @@ class _Capture:
         size = len(dumped.body) + sum(view.nbytes for view in dumped.buffers)
         size += sum(len(file.data) for file in shipment.files)
         notes = [*self._notes, *dict.fromkeys(trace.notes), *shipment.notes, *settings.notes]
-        if size > _LARGE:
-            notes.append(f"the payload is {_bytes(size)}: {self._biggest()}")
+        if size > payload_size.LARGE:
+            values = {**self._shown, **trace.globals, **self._shown}
+            notes.append(payload_size.note(size, values, self._mains, self._hidden))
         if dumped.cuda_tensors:
             count = dumped.cuda_tensors
             some = "1 CUDA tensor travels" if count == 1 else f"{count} CUDA tensors travel"
@@ -280,20 +292,6 @@ class _Capture:
                 settings.notes.append(f"what was set on modules stays behind: {failure}")
         return settings
 
-    def _biggest(self) -> str:
-        """Return the largest values with their sizes."""
-        values = {**self._shown, **{n: v for n, v in self.trace.globals.items() if n not in self._shown}}
-        counter = _Counter()
-        pickler = Pickler(counter, buffer_callback=counter.aside, mains=self._mains, hidden=self._hidden)
-        sizes = {}
-        # Data first, and in one pickler: a function that uses X then does not count X again.
-        for name in sorted(values, key=lambda name: callable(values[name])):
-            before = counter.size
-            pickler.dump(values[name])
-            sizes[name] = counter.size - before
-        largest = sorted(sizes.items(), key=lambda item: -item[1])[:3]
-        return ", ".join(f"{name} {_bytes(size)}" for name, size in largest if size > _LARGE / 100)
-
 
 def _needs_legacy_keras(words: Collection[str], modules: Collection[str]) -> str:
     """Return what in the code does not work with Keras 3. Empty if there is nothing."""
@@ -323,21 +321,6 @@ def _asks_for_a_spanning_strategy(
 
 def _decoded(files: Collection[ShippedFile]) -> list[str]:
     return [bytes(file.data).decode(errors="replace") for file in files if file.path.endswith(".py")]
-
-
-class _Counter:
-    """A file that stores only its size."""
-
-    def __init__(self) -> None:
-        self.size = 0
-
-    def write(self, data: Any) -> int:
-        self.size += len(data)
-        return len(data)
-
-    def aside(self, buffer: pickle.PickleBuffer) -> bool:
-        self.size += buffer.raw().nbytes
-        return False
 
 
 def _hidden(namespace: Mapping[str, Any]) -> set[str]:
@@ -381,11 +364,3 @@ def _texts(files: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
 def _sys_path() -> list[str]:
     """Return this process's module search path, without relative entries."""
     return list(dict.fromkeys(os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)))
-
-
-def _bytes(size: float) -> str:
-    for unit in ("bytes", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} GB"

@@ -5,6 +5,7 @@ The pickler differs from cloudpickle in these points:
 - Functions of a module that a rank can import, such as a decorator's, use that module's globals.
 - Loading in the kernel leaves the notebook's own classes unchanged.
 - Storages of CPU tensors and large arrays are sent out of band, without a copy.
+- Arrays and tensors in a file that is mapped into memory are sent as references to the file.
 - A reducer of `reducers` rebuilds the objects of its classes on the rank.
 - An open file is refused.
 """
@@ -20,7 +21,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from . import by_reference, cloudpickle_parts, namespaces, reducers, singledispatch, tensors
+from . import by_reference, cloudpickle_parts, file_maps, namespaces, reducers, singledispatch, tensors
 from .classes import _class, _set_class_state, name_classes, reduce_class  # noqa: F401
 from .namespaces import _main  # noqa: F401
 from .reducers import torch_compile
@@ -67,11 +68,13 @@ def dump(
     hidden: Collection[str] = (),
     trace: Trace | None = None,
     doubtful: Callable[[str], bool] | None = None,
+    maps: file_maps.FileMaps | None = None,
 ) -> Dumped:
     """Pickle a value without copying its large buffers.
 
     Functions whose globals are one of `mains` get the loading rank's main namespace. Of the names that they
     use, `hidden` ones are left out. `doubtful` returns whether a rank may lack a top-level module.
+    `maps` are the files that are mapped into memory; by default those of this process.
 
     Raises any exception of the value's own pickling.
     """
@@ -85,7 +88,8 @@ def dump(
             return False
         return True
 
-    pickler = Pickler(file, buffer_callback=keep, mains=mains, hidden=hidden, trace=trace, doubtful=doubtful)
+    more: dict[str, Any] = {"trace": trace, "doubtful": doubtful, "maps": maps}
+    pickler = Pickler(file, buffer_callback=keep, mains=mains, hidden=hidden, **more)
     pickler.dump_names(value) if mains and type(value) is dict else pickler.dump(value)
     return Dumped(file.getvalue(), tuple(buffers), pickler.cuda_tensors)
 
@@ -102,12 +106,14 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         hidden: Collection[str] = (),
         trace: Trace | None = None,
         doubtful: Callable[[str], bool] | None = None,
+        maps: file_maps.FileMaps | None = None,
     ) -> None:
         super().__init__(file, protocol=5, buffer_callback=buffer_callback)
         self._mains = {id(space) for space in mains}
         self._hidden = hidden
         self._trace = Trace() if trace is None else trace
-        self._tensors = tensors.Tensors() if hasattr(sys.modules.get("torch"), "Tensor") else None
+        self._maps = file_maps.FileMaps() if maps is None else maps
+        self._tensors = tensors.Tensors(self._maps) if hasattr(sys.modules.get("torch"), "Tensor") else None
         self._by_name = by_reference.ByName(doubtful, self._trace.modules.add)
         self._owners: set[int] = set()
         self._cells: dict[int, namespaces.Cell] = {}
@@ -124,6 +130,7 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
     def dump_names(self, names: dict[str, Any]) -> None:
         """Pickle names with their values, in the same way as the names of captured functions."""
         self._owners = tensors.owners(names.values())
+        self._maps.name(names)
         self.dump(self._by_name.at_home(names))
 
     def reducer_override(self, obj: Any) -> Any:
@@ -152,9 +159,11 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
             return lambda cell: self._cell(cell).filled()
         numpy = sys.modules.get("numpy")
         if numpy is not None and issubclass(kind, numpy.ndarray):
-            return lambda array: tensors.reduce_array(array, self._owners)
+            return lambda array: tensors.reduce_array(array, self._owners, self._maps)
         if self._tensors is not None and self._tensors.are(kind):
             return self._tensors.reduce
+        if kind is getattr(sys.modules.get("pyarrow"), "Buffer", None):
+            return lambda buffer: file_maps.reduce_arrow_buffer(buffer, self._maps)
         if kind is types.BuiltinFunctionType or kind is types.MethodType:
             return self._reduce_bound
         if kind is _LRU_CACHE:
