@@ -5,6 +5,7 @@ Nothing is imported, and nothing is changed: no library's state, and no generato
 
 from __future__ import annotations
 
+import ast
 import functools
 import io
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 from ..worker import foreign_names
 from ..worker.pickling import Pickler, Trace
 from ..worker.settings import libraries
-from . import kernel_logging, kernel_seeds, module_attributes, notebook_history
+from . import kernel_logging, kernel_seeds, library_calls, module_attributes, notebook_history
 from . import modules as _modules
 
 __all__ = ["Settings", "is_notebook", "read"]
@@ -55,12 +56,14 @@ def read(
     *,
     mains: Sequence[dict[str, Any]],
     hidden: Collection[str],
+    own_cell: Sequence[ast.stmt] = (),
 ) -> Settings:
     """Return the settings in which this process differs from a new rank, if they can be pickled.
 
     Args:
         modules: the top-level modules that the cell uses. Settings of other modules are not captured.
         mains, hidden: as for pickling.
+        own_cell: statements of the cell that the settings are for.
     """
     found = Settings()
     if not is_notebook(namespace):
@@ -103,8 +106,18 @@ def read(
             found.notes.append(
                 f"{name}, set in the notebook, stays behind: a {type(value).__name__} that cannot be pickled"
             )
-    if kept or attributes:
-        found.objects = {"kept": kept, "attributes": attributes}
+    calls = library_calls.search(
+        notebook_history.cells(namespace),
+        namespace,
+        own_cell=own_cell,
+        hidden=hidden,
+        used=modules,
+        is_own=is_own,
+        can_travel=lambda names: _pickled(names, mains, hidden) is not None,
+    )
+    found.notes += calls.notes
+    if kept or attributes or calls.calls:
+        found.objects = {"kept": kept, "attributes": attributes, "calls": calls.calls}
     return found
 
 

@@ -8,16 +8,74 @@ import linecache
 import os
 import re
 import sys
+import types
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["texts", "tree", "variables"]
+__all__ = ["RanCell", "cells", "texts", "tree", "variables"]
 
 _VARIABLE = re.compile(
     r"""\benviron(?:\[|\.setdefault\()\s*["'](\w+)["']\s*(?:\]\s*=(?!=)|,)"""
     r"""|run_line_magic\('(?:set_)?env', '(\w+)[ =]"""
 )
 _MAGIC = "get_ipython().run_cell_magic("
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
+
+
+class RanCell(NamedTuple):
+    """A cell that has run in this kernel."""
+
+    number: int
+    text: str
+    lines_before: int
+    """Lines of the cell before the text: 1 for a cell with a magic, such as `%%time`."""
+    end: float
+    """The line that failed, or that runs now. Later lines have not run."""
+
+
+def cells(namespace: Mapping[str, Any]) -> list[RanCell]:
+    """Return the cells that have run in this kernel, in their order. Empty for a script.
+
+    IPython records since version 9 which cells failed. With an earlier version, all lines count as run.
+    """
+    sources = namespace.get("In")
+    if not isinstance(sources, Sequence) or isinstance(sources, str):
+        return []
+    failures = _failures(namespace)
+    found = []
+    for number, cell in enumerate(sources):
+        text = _run_here(cell) if isinstance(cell, str) else ""
+        if text:
+            end = failures.get(number, float("inf"))
+            if number == len(sources) - 1:
+                end = min(end, _current_line(namespace))
+            found.append(RanCell(number, text, int(text is not cell), end))
+    return found
+
+
+def _failures(namespace: Mapping[str, Any]) -> dict[int, int]:
+    """Return by the number of each failed cell the line that failed."""
+    found = {}
+    try:
+        recorded = dict(namespace["get_ipython"]().history_manager.exceptions)
+    except Exception:  # an earlier IPython, or a namespace without a shell
+        return {}
+    for number, error in recorded.items():
+        lines = _COLOURS.sub("", "\n".join(error.get("traceback", ())))
+        place = re.search(rf"In\s?\[{number}\], line (\d+)", lines)
+        if place is not None:
+            found[number] = int(place[1])
+    return found
+
+
+def _current_line(namespace: Mapping[str, Any]) -> float:
+    """Return the line of the top-level statement that runs now, as in a cell that calls `dist.run`."""
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_globals is namespace and frame.f_code.co_name.startswith(("<module>", "<cell line")):
+            return frame.f_lineno
+        frame = frame.f_back
+    return float("inf")
 
 
 def texts(namespace: Mapping[str, Any]) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import linecache
 import os
-import pickle
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,17 +17,17 @@ from typing import Any
 
 from ..errors import CaptureError
 from ..worker import payload
-from ..worker.pickling import Dumped, Pickler, Trace, dump
+from ..worker.pickling import Dumped, Trace, dump
+from ..worker.pickling.file_maps import FileMaps
 from ..worker.pickling.reducers.spark_frames import collected_once
 from ..worker.settings import OBJECTS
-from . import keras_checks, kernel_settings, parameters, preflight, second_part
+from . import keras_checks, kernel_settings, parameters, payload_size, preflight, second_part
 from . import modules as _ship
 from . import source as _source
 from .modules import ShippedFile
 
 __all__ = ["Payload", "ShippedFile", "capture_call", "capture_cell"]
 
-_LARGE = 100_000_000
 _IPYTHON = {"In", "Out", "get_ipython", "_", "__", "___", "_i", "_ii", "_iii", "_ih", "_oh", "_dh"}
 _OF_A_MODULE = {"__builtins__", "__builtin__", "__doc__", "__file__", "__loader__", "__name__", "__package__"}
 _OF_A_MODULE |= {"__spec__", "__annotations__", "__annotate__", "__conditional_annotations__"}
@@ -74,20 +73,21 @@ def capture_cell(
     ship_modules: str = "auto",
     flags: int = 0,
     argv: Sequence[str] = (),
+    here: bool = True,
 ) -> Payload:
     """Capture a cell with the names of `namespace` that it uses, and what those use in turn.
 
     `label` is the cell's name in tracebacks. `labels` (file name → label) and `sources` (file name → text)
     describe earlier cells. By default their text is from `linecache`. `flags` are the compiler flags of
-    earlier cells. `directory` is the notebook's folder. `argv` becomes the rank's `sys.argv`. Raises
-    CaptureError with all problems. Nothing is written.
+    earlier cells. `directory` is the notebook's folder. `argv` becomes the rank's `sys.argv`. `here`
+    is whether all ranks run on this machine. Raises CaptureError with all problems. Nothing is written.
     """
     cell = _source.parse(source, label, flags)
     hidden = _hidden(namespace)
     first_use = {name: _position(name, cell.source) for name in cell.reads}
     wanted = sorted(cell.reads & namespace.keys() - hidden, key=lambda name: (first_use[name], name))
     values = {name: namespace[name] for name in wanted}
-    capture = _Capture(namespace, hidden, _ship.stays_behind(ship_modules, directory))
+    capture = _Capture(namespace, hidden, _ship.stays_behind(ship_modules, directory), here)
     capture.take(values, optional=cell.optional)
     capture.trace.add_code(cell)
     capture.body = cell.body
@@ -114,13 +114,14 @@ def capture_call(
     sources: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
     ship_modules: str = "auto",
+    here: bool = True,
 ) -> Payload:
     """Capture `fn(*args, **kwargs)`. The function may belong to a notebook, a script or a module.
 
     The arguments are as for `capture_cell`. The container's value is {"fn", "args", "kwargs"}.
     """
     main = sys.modules["__main__"].__dict__
-    capture = _Capture(main, _hidden(main), _ship.stays_behind(ship_modules, directory))
+    capture = _Capture(main, _hidden(main), _ship.stays_behind(ship_modules, directory), here)
     name = getattr(fn, "__qualname__", type(fn).__name__).rpartition(".")[2]
     capture.take({"fn": fn, "args": tuple(args), "kwargs": dict(kwargs)}, called=name)
     header = {
@@ -139,13 +140,18 @@ class _Capture:
     """One capture in progress, from values to a payload."""
 
     def __init__(
-        self, namespace: dict[str, Any], hidden: Collection[str], doubtful: Callable[[str], bool]
+        self,
+        namespace: dict[str, Any],
+        hidden: Collection[str],
+        doubtful: Callable[[str], bool],
+        here: bool,
     ) -> None:
         # Functions of the notebook use the real namespace, even if the caller passed a copy.
         self._mains = [namespace, sys.modules["__main__"].__dict__]
         self._hidden = hidden
         self._doubtful = doubtful
         self._bound = second_part.bound_names(namespace, hidden)
+        self._here = here
         self._shown: dict[str, Any] = {}
         self._notes: list[str] = []
         self._dumped = Dumped(b"", (), 0)
@@ -182,6 +188,7 @@ class _Capture:
                 trace=self.trace,
                 doubtful=self._doubtful,
                 bound=self._bound,
+                maps=FileMaps(0 if self._here else payload_size.LARGE),
             )
         except Exception as error:  # pickling runs the values' own code
             return error
@@ -229,8 +236,9 @@ class _Capture:
         size = len(body) + sum(view.nbytes for view in dumped.buffers)
         size += sum(len(file.data) for file in shipment.files)
         notes = [*self._notes, *dict.fromkeys(trace.notes), *shipment.notes, *settings.notes]
-        if size > _LARGE:
-            notes.append(f"the payload is {_bytes(size)}: {self._biggest()}")
+        if size > payload_size.LARGE:
+            values = {**self._shown, **trace.globals, **self._shown}
+            notes.append(payload_size.note(size, values, self._mains, self._hidden))
         if dumped.cuda_tensors:
             count = dumped.cuda_tensors
             some = "1 CUDA tensor travels" if count == 1 else f"{count} CUDA tensors travel"
@@ -273,7 +281,12 @@ class _Capture:
         Its objects are pickled with the values, and may share parts with them.
         """
         settings = kernel_settings.read(
-            self._mains[0], directory, modules, mains=self._mains, hidden=self._hidden
+            self._mains[0],
+            directory,
+            modules,
+            mains=self._mains,
+            hidden=self._hidden,
+            own_cell=self.body,
         )
         if settings.objects:
             values, trace, dumped = self._values, self.trace, self._dumped
@@ -285,38 +298,9 @@ class _Capture:
                 settings.notes.append(f"what was set on modules stays behind: {failure}")
         return settings
 
-    def _biggest(self) -> str:
-        """Return the largest values with their sizes."""
-        values = {**self._shown, **{n: v for n, v in self.trace.globals.items() if n not in self._shown}}
-        counter = _Counter()
-        pickler = Pickler(counter, buffer_callback=counter.aside, mains=self._mains, hidden=self._hidden)
-        sizes = {}
-        # Data first, and in one pickler: a function that uses X then does not count X again.
-        for name in sorted(values, key=lambda name: callable(values[name])):
-            before = counter.size
-            pickler.dump(values[name])
-            sizes[name] = counter.size - before
-        largest = sorted(sizes.items(), key=lambda item: -item[1])[:3]
-        return ", ".join(f"{name} {_bytes(size)}" for name, size in largest if size > _LARGE / 100)
-
 
 def _decoded(files: Collection[ShippedFile]) -> list[str]:
     return [bytes(file.data).decode(errors="replace") for file in files if file.path.endswith(".py")]
-
-
-class _Counter:
-    """A file that stores only its size."""
-
-    def __init__(self) -> None:
-        self.size = 0
-
-    def write(self, data: Any) -> int:
-        self.size += len(data)
-        return len(data)
-
-    def aside(self, buffer: pickle.PickleBuffer) -> bool:
-        self.size += buffer.raw().nbytes
-        return False
 
 
 def _hidden(namespace: Mapping[str, Any]) -> set[str]:
@@ -360,11 +344,3 @@ def _texts(files: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
 def _sys_path() -> list[str]:
     """Return this process's module search path, without relative entries."""
     return list(dict.fromkeys(os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)))
-
-
-def _bytes(size: float) -> str:
-    for unit in ("bytes", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} GB"

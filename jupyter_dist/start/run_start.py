@@ -48,7 +48,12 @@ def start_call(
     Does not wait for the run. Raises DistError with nothing started.
     """
     payload = payload_builder.capture_call(
-        fn, tuple(args), dict(kwargs), ship_modules=plan.run.ship_modules, **origin.for_capture()
+        fn,
+        tuple(args),
+        dict(kwargs),
+        ship_modules=plan.run.ship_modules,
+        here=_is_here(plan),
+        **origin.for_capture(),
     )
     plan = _for_trials(plan)
     _warn_of_variables(sys.modules["__main__"].__dict__, plan)
@@ -121,8 +126,14 @@ def _capture_cell(
         flags=origin.flags,
         argv=_argv(plan, origin),
         ship_modules=plan.run.ship_modules,
+        here=_is_here(plan),
         **origin.for_capture(),
     )
+
+
+def _is_here(plan: Plan) -> bool:
+    """Return whether all ranks surely run on this machine."""
+    return plan.backend.capabilities.visible and plan.run.hosts is None and plan.run.hostfile is None
 
 
 def _argv(plan: Plan, origin: Origin) -> tuple[str, ...]:

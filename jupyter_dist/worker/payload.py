@@ -28,6 +28,7 @@ from typing import Any
 from . import layout
 from .former_places import present
 from .pickling import Dumped, Trace, dump, loading, name_classes
+from .pickling.file_maps import NO_MAPS
 from .pickling.lazy_names import LazyNames
 
 __all__ = [
@@ -105,7 +106,7 @@ def write_value(path: Path, value: Any) -> int:
     """
     main = sys.modules["__main__"].__dict__
     name_classes(main, os.environ.get("JUPYTER_DIST_RUN", ""))
-    dumped = dump(value, mains=[main])
+    dumped = dump(value, mains=[main], maps=NO_MAPS)
     return write(path, {"kind": "result"}, dumped.body, dumped.buffers)
 
 

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_dist.capture import payload_builder
+from jupyter_dist.capture import payload_builder, payload_size
 from jupyter_dist.capture import source as _source
 from jupyter_dist.capture.payload_builder import Payload, capture_call, capture_cell
 from jupyter_dist.errors import CaptureError
@@ -620,7 +620,7 @@ class TestSize:
         ("size", "shown"), [(0, "0 bytes"), (999, "999 bytes"), (1234, "1.23 kB"), (1.2e9, "1.2 GB")]
     )
     def test_is_shown_with_a_unit(self, size: float, shown: str) -> None:
-        assert payload_builder._bytes(size) == shown
+        assert payload_size._bytes(size) == shown
 
     def test_notes_cuda_tensors(self, notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
         notebook.cell("x = 1")

@@ -5,6 +5,7 @@ The pickler differs from cloudpickle in these points:
 - Functions of a module that a rank can import, such as a decorator's, use that module's globals.
 - Loading in the kernel leaves the notebook's own classes unchanged.
 - Storages of CPU tensors and large arrays are sent out of band, without a copy.
+- Arrays and tensors in a file that is mapped into memory are sent as references to the file.
 - A reducer of `reducers` rebuilds the objects of its classes on the rank.
 - An open file is refused.
 """
@@ -24,6 +25,7 @@ from . import (
     annotation_values,
     by_reference,
     cloudpickle_parts,
+    file_maps,
     namespaces,
     reducers,
     singledispatch,
@@ -104,12 +106,14 @@ def dump(
     trace: Trace | None = None,
     doubtful: Callable[[str], bool] | None = None,
     bound: Mapping[int, str] | None = None,
+    maps: file_maps.FileMaps | None = None,
 ) -> Dumped:
     """Pickle a value without copying its large buffers.
 
     Functions whose globals are one of `mains` get the loading rank's main namespace. Of the names that they
     use, `hidden` ones are left out. `doubtful` returns whether a rank may lack a top-level module. `bound`
     maps ids of functions and classes to their names. With it, a second pickle has those that were found.
+    `maps` are the files that are mapped into memory; by default those of this process.
 
     Raises any exception of the value's own pickling.
     """
@@ -124,9 +128,8 @@ def dump(
         return True
 
     trace = Trace() if trace is None else trace
-    pickler = Pickler(
-        file, buffer_callback=keep, mains=mains, hidden=hidden, trace=trace, doubtful=doubtful, bound=bound
-    )
+    more: dict[str, Any] = {"trace": trace, "doubtful": doubtful, "bound": bound, "maps": maps}
+    pickler = Pickler(file, buffer_callback=keep, mains=mains, hidden=hidden, **more)
     pickler.dump_names(value) if mains and type(value) is dict else pickler.dump(value)
     if bound is not None:
         pickler.dump(trace.found)
@@ -147,13 +150,15 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         doubtful: Callable[[str], bool] | None = None,
         bound: Mapping[int, str] | None = None,
         by_name: by_reference.ByName | None = None,
+        maps: file_maps.FileMaps | None = None,
     ) -> None:
         super().__init__(file, protocol=5, buffer_callback=buffer_callback)
         self._mains = {id(space) for space in mains}
         self._hidden = hidden
         self._bound = bound or {}
         self._trace = Trace() if trace is None else trace
-        self._tensors = tensors.Tensors() if hasattr(sys.modules.get("torch"), "Tensor") else None
+        self._maps = file_maps.FileMaps() if maps is None else maps
+        self._tensors = tensors.Tensors(self._maps) if hasattr(sys.modules.get("torch"), "Tensor") else None
         self._by_name = by_name or by_reference.ByName(doubtful, self._trace.modules.add)
         self._owners: set[int] = set()
         self._cells: dict[int, namespaces.Cell] = {}
@@ -170,6 +175,7 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
     def dump_names(self, names: dict[str, Any]) -> None:
         """Pickle names with their values, in the same way as the names of captured functions."""
         self._owners = tensors.owners(names.values())
+        self._maps.name(names)
         self.dump(self._by_name.at_home(names))
 
     def reducer_override(self, obj: Any) -> Any:
@@ -198,9 +204,11 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
             return lambda cell: self._cell(cell).filled()
         numpy = sys.modules.get("numpy")
         if numpy is not None and issubclass(kind, numpy.ndarray):
-            return lambda array: tensors.reduce_array(array, self._owners)
+            return lambda array: tensors.reduce_array(array, self._owners, self._maps)
         if self._tensors is not None and self._tensors.are(kind):
             return self._tensors.reduce
+        if kind is getattr(sys.modules.get("pyarrow"), "Buffer", None):
+            return lambda buffer: file_maps.reduce_arrow_buffer(buffer, self._maps)
         if kind is types.BuiltinFunctionType or kind is types.MethodType:
             return self._reduce_bound
         if kind is _LRU_CACHE:

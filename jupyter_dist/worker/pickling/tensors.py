@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from .. import foreign_names
+from . import file_maps
 from .unpickling import current
 
 __all__ = ["IN_BAND_BELOW", "Tensors", "owners", "reduce_array"]
@@ -16,12 +17,19 @@ __all__ = ["IN_BAND_BELOW", "Tensors", "owners", "reduce_array"]
 IN_BAND_BELOW = 4096  # a smaller buffer is cheaper inside the pickle
 
 
-def reduce_array(array: Any, known: Collection[int] = ()) -> Any:
+def reduce_array(
+    array: Any, known: Collection[int] = (), maps: file_maps.FileMaps = file_maps.NO_MAPS
+) -> Any:
     """Reduce a numpy array so that its memory is a buffer, even if numpy would copy it.
 
-    `known` are the ids of arrays that are sent themselves. A view of such an array stays a view of it.
+    `known` are the ids of arrays that are sent themselves. A view of such an array stays a view of it. An
+    array in a file of `maps` is sent as a reference to the file.
     """
     numpy = sys.modules["numpy"]
+    if array.base is not None:
+        mapped = file_maps.reduce_array(array, maps)
+        if mapped is not NotImplemented:
+            return mapped
     owner = array.base
     is_view = id(owner) in known and type(array) is numpy.ndarray and not array.dtype.hasobject
     if is_view and owner.flags.forc:
@@ -53,8 +61,9 @@ def owners(values: Iterable[Any]) -> set[int]:
 class Tensors:
     """A reducer for torch's tensors and storages. It counts those that are on a GPU."""
 
-    def __init__(self) -> None:
+    def __init__(self, maps: file_maps.FileMaps = file_maps.NO_MAPS) -> None:
         self._torch: Any = sys.modules["torch"]
+        self._maps = maps
         self.on_gpu = 0
         new_dtypes = getattr(getattr(self._torch, "storage", None), "_new_dtypes", set)
         self._untyped_dtypes = frozenset(new_dtypes())
@@ -94,6 +103,9 @@ class Tensors:
         size = storage.nbytes()
         if size == 0:
             return _storage, (None,)
+        mapped = self._maps.find(storage.data_ptr(), size)
+        if mapped is not None:
+            return file_maps._mapped_storage, (*mapped, size)
         memory = (ctypes.c_char * size).from_address(storage.data_ptr())
         memory._storage = storage  # keeps the memory as long as the view
         return _storage, (pickle.PickleBuffer(memory),)

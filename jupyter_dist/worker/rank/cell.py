@@ -123,7 +123,7 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> 
         with contextlib.suppress(Exception):  # the code that needs the module reports the error
             importlib.import_module(name)
     objects = names.pop(notebook_settings.OBJECTS, {})
-    notebook_settings.after_names(settings, objects, int(rank_folder.name))
+    notebook_settings.after_names(settings, objects, int(rank_folder.name), main.__dict__)
     main_snapshot.hand_on(settings, objects)
     parameters = header.get("parameters", {})  # the parameters of a tuning run's trial
     trial_parameters.tell(parameters)

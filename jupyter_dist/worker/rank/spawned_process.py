@@ -47,7 +47,8 @@ def fill(space: dict[str, Any], file: str) -> None:
                     del missing[name]
             objects = space.pop(settings.OBJECTS, None)
             if objects is not None:
-                settings.after_names(header["settings"], objects, int(os.environ.get("RANK", 0)))
+                rank = int(os.environ.get("RANK", 0))
+                settings.after_names(header["settings"], objects, rank, space)
         except Exception as error:
             names = ", ".join(map(repr, missing)) or "settings of the notebook"
             print(

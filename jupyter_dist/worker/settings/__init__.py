@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import import_hooks
 from ..output import events
-from . import libraries, loggers, seeds
+from . import libraries, library_calls, loggers, seeds
 
 __all__ = ["OBJECTS", "after_names", "before_names"]
 
@@ -39,11 +39,14 @@ def before_names(settings: Mapping[str, Any]) -> None:
         loggers.apply_filters([item for item in settings["filters"] if item[0] != "error"])
 
 
-def after_names(settings: Mapping[str, Any], objects: Mapping[str, Any], rank: int) -> None:
+def after_names(
+    settings: Mapping[str, Any], objects: Mapping[str, Any], rank: int, main: dict[str, Any]
+) -> None:
     """Apply all settings after the names are loaded and before the cell.
 
-    They override settings of imported modules.
+    They override settings of imported modules. `main` is the namespace in which the cell runs.
     """
+    library_calls.repeat(objects.get("calls", ()), main, _note)
     kept = objects.get("kept", ())
     for library, values in settings.get("libraries", {}).items():
         import_hooks.call(library, partial(_write, library, values))

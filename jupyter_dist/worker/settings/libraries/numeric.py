@@ -1,4 +1,4 @@
-"""The settings of numpy, pandas and matplotlib."""
+"""The settings of numpy, pandas, matplotlib and scikit-learn."""
 
 from __future__ import annotations
 
@@ -61,6 +61,14 @@ def _set_plot_settings(matplotlib: Any, wanted: Mapping[str, Any]) -> None:
         matplotlib.rcParams[name] = value
 
 
+_SKLEARN = {
+    **{"assume_finite": False, "working_memory": 1024, "print_changed_only": True, "display": "diagram"},
+    **{"pairwise_dist_chunk_size": 256, "enable_cython_pairwise_dist": True, "array_api_dispatch": False},
+    **{"transform_output": "default", "enable_metadata_routing": False, "skip_parameter_validation": False},
+    "sparse_interface": "spmatrix",
+}
+
+
 ARRAYS: dict[str, tuple[Setting, ...]] = {
     "numpy": (
         Setting(
@@ -76,4 +84,11 @@ ARRAYS: dict[str, tuple[Setting, ...]] = {
     ),
     "pandas": (Setting("options", _pandas_options, _set_pandas_options),),
     "matplotlib": (Setting("rcParams", _plot_settings, _set_plot_settings),),
+    "sklearn": (
+        Setting(
+            "config",
+            lambda sklearn: differing(sklearn.get_config(), _SKLEARN),
+            lambda sklearn, wanted: sklearn.set_config(**wanted),
+        ),
+    ),
 }

@@ -1,0 +1,386 @@
+"""Calls of earlier cells that have changed a library, such as `AutoConfig.register("tiny", TinyConfig)`.
+
+A rank repeats these calls before its cell, in the notebook's order. `call_rules.py` decides which calls. One
+note names the calls that a rank could not repeat correctly. Only statements at the top level of cells count:
+the text of a function does not show whether it was called.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import sys
+import types
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ..worker.pickling.used_names import code_names
+from . import call_rules
+from .call_rules import Callee, Import
+from .notebook_history import RanCell, tree
+
+__all__ = ["Found", "search"]
+
+_SHOWN = 3
+
+
+@dataclass
+class Found:
+    """Calls to repeat, as `worker/settings/library_calls.py` reads them, and a note on the others."""
+
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class _Statement(NamedTuple):
+    cell: RanCell
+    node: ast.stmt
+    binds: frozenset[str]
+    words: frozenset[str]
+
+    @property
+    def where(self) -> str:
+        return f"In[{self.cell.number}], line {_first_line(self.node) + self.cell.lines_before}"
+
+
+class _Repeat(NamedTuple):
+    """Code that repeats a statement on a rank."""
+
+    callees: list[Callee]
+    code: str | None
+    """None if a rank cannot repeat it correctly."""
+    handle: str = ""
+    """A name to which the statement has assigned the handle of a hook."""
+
+
+def search(
+    cells: Sequence[RanCell],
+    namespace: Mapping[str, Any],
+    *,
+    own_cell: Sequence[ast.stmt],
+    hidden: Collection[str],
+    used: Collection[str],
+    is_own: Callable[[str], bool],
+    can_travel: Callable[[dict[str, Any]], bool],
+) -> Found:
+    """Return the calls of earlier cells that the libraries of a distributed cell need.
+
+    Args:
+        own_cell: statements of the distributed cell. A call that is also there is left to the cell.
+        hidden: names that are not captured.
+        used: top-level modules that the cell uses. Calls of other libraries are left out.
+        is_own: returns whether a top-level module is the user's.
+        can_travel: returns whether values can be pickled.
+    """
+    found = Found()
+    if not any(_MAYBE.search(cell.text) for cell in cells):
+        return found
+    ran = [statement for cell in cells for statement in _statements(cell)]
+    search = _Search(ran, namespace, hidden, is_own)
+    in_cell = {ast.unparse(node) for top in own_cell for node in _registering(top)}
+    reached: dict[str, bool] = {}
+    missed: dict[str, str] = {}
+    for place, statement in enumerate(ran):
+        repeat = search.repeat(statement)
+        if repeat is None or any(ast.unparse(node) in in_cell for node in _registering(statement.node)):
+            continue
+        library = repeat.callees[0].library
+        if library not in reached:
+            reached[library] = library in sys.stdlib_module_names or _is_used(library, used)
+        if not reached[library]:
+            continue
+        values = None if repeat.code is None else search.values(place, repeat)
+        if values is not None and can_travel(values[0]):
+            about = {"where": statement.where, "shown": repeat.callees[0].shown, "handle": repeat.handle}
+            code = {"code": repeat.code, "file": f"<In[{statement.cell.number}]>"}
+            found.calls.append({**about, **code, "names": values[0], "imported": values[1]})
+        elif not _is_captured_otherwise(repeat.callees[0]):
+            missed[f"{statement.where}: {repeat.callees[0].shown}"] = ""
+    if missed:
+        found.notes.append(_note(list(missed)))
+    return found
+
+
+def _note(places: list[str]) -> str:
+    listed = ", ".join(places[:_SHOWN])
+    if len(places) > _SHOWN:
+        listed += f" and {len(places) - _SHOWN} more"
+    it = "it" if len(places) == 1 else "them"
+    return (
+        f"{listed} ran in the notebook and not on the ranks. "
+        f"Write {it} in the cell if the training needs {it}"
+    )
+
+
+def _is_captured_otherwise(callee: Callee) -> bool:
+    """Return whether a row of the table of settings has what the call has set."""
+    return ".set_" in f".{callee.shown}" and call_rules.has_row(callee.library)
+
+
+class _Search:
+    """The statements of a notebook, and the judgement of each."""
+
+    def __init__(
+        self,
+        ran: Sequence[_Statement],
+        namespace: Mapping[str, Any],
+        hidden: Collection[str],
+        is_own: Callable[[str], bool],
+    ) -> None:
+        self._namespace, self._hidden, self._is_own = namespace, hidden, is_own
+        self._imported: dict[str, Import] = {}
+        self._bound: dict[str, list[tuple[int, ast.stmt]]] = {}
+        for place, statement in enumerate(ran):
+            for name in statement.binds:
+                self._bound.setdefault(name, []).append((place, statement.node))
+            if isinstance(statement.node, ast.ImportFrom) and statement.node.module:
+                for alias in statement.node.names:
+                    self._imported[alias.asname or alias.name] = (statement.node.module, alias.name)
+
+    def repeat(self, statement: _Statement) -> _Repeat | None:
+        """Return how a rank repeats a statement. None for a statement that calls none of the functions."""
+        node = statement.node
+        names = {self._imported[word][1] for word in statement.words & self._imported.keys()}
+        if not (_sets_entry(node) or any(map(call_rules.MAYBE.fullmatch, names | statement.words))):
+            return None
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            return self._decorated(node, statement.cell)
+        callees = list(self._callees(node))
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        handle = target.id if isinstance(target, ast.Name) and target.id != "_" else ""
+        active = self._is_active(handle) if handle else True
+        if not callees or active is False:
+            return None
+        code = _padded(ast.unparse(node), node) if active and self._is_repeatable(node) else None
+        return _Repeat(callees, code, handle)
+
+    def values(self, place: int, repeat: _Repeat) -> tuple[dict[str, Any], dict[str, Import]] | None:
+        """Return the values of the names that the code reads, and the objects to import instead.
+
+        None if a value is not the statement's any more.
+        """
+        assert repeat.code is not None
+        names = code_names(_compiled(repeat.code))
+        found: dict[str, Any] = {}
+        imported: dict[str, Import] = {}
+        for name in sorted(names.reads - names.writes | ({repeat.handle} - {""})):
+            if name in self._namespace and name not in self._hidden:
+                if self._was_replaced(name, place):
+                    return None
+                value = self._namespace[name]
+                if name in self._imported and call_rules.is_from(value, self._imported[name]):
+                    imported[name] = self._imported[name]
+                else:
+                    found[name] = value
+            elif name not in _BUILTINS:
+                return None
+        return found, imported
+
+    def _was_replaced(self, name: str, place: int) -> bool:
+        """Return whether a later statement has given a variable another value.
+
+        A function or a class that was defined anew is the one to register.
+        """
+        bound = self._bound.get(name, [])
+        before = [node for at, node in bound if at <= place]
+        last = bound[-1][1] if bound else None
+        if not before or last is before[-1] or isinstance(last, _DEFINITIONS):
+            return False
+        assert last is not None
+        return ast.dump(last) != ast.dump(before[-1])
+
+    def _callee(self, node: ast.AST) -> Callee | None:
+        return call_rules.resolve(node, self._namespace, self._imported, self._is_own)
+
+    def _callees(self, node: ast.stmt) -> Iterator[Callee]:
+        """Yield the functions of libraries that the statement calls for their effect."""
+        for inner in _effects(node):
+            if isinstance(inner, ast.Call):
+                callee = self._callee(inner.func)
+            else:
+                callee = call_rules.resolve_container(
+                    inner.value, self._namespace, self._imported, self._is_own
+                )
+            if callee is not None:
+                yield callee
+
+    def _is_active(self, name: str) -> bool | None:
+        """Return whether a name has the handle of a hook that was not removed. None without a handle."""
+        handle = self._namespace.get(name)
+        hooks = getattr(handle, "hooks_dict_ref", None)
+        return getattr(handle, "id", None) in (hooks() or ()) if callable(hooks) else None
+
+    def _is_repeatable(self, node: ast.stmt) -> bool:
+        """Return whether a statement consists of calls that may be repeated, with plain arguments."""
+
+        def plain(*nodes: ast.AST | None) -> bool:
+            return all(item is None or call_rules.is_plain(item, self._namespace) for item in nodes)
+
+        if isinstance(node, ast.Pass):
+            return True
+        if isinstance(node, ast.For):
+            return plain(node.iter) and all(map(self._is_repeatable, [*node.body, *node.orelse]))
+        if isinstance(node, ast.If):
+            return plain(node.test) and all(map(self._is_repeatable, [*node.body, *node.orelse]))
+        if isinstance(node, ast.Try):
+            blocks = [*node.body, *node.orelse, *node.finalbody]
+            blocks += [statement for handler in node.handlers for statement in handler.body]
+            return all(map(self._is_repeatable, blocks))
+        if not any(self._callees(node)):
+            return False
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            return plain(node.targets[0].slice, node.value)
+        call = node.value if isinstance(node, ast.Expr | ast.Assign) else None
+        if not isinstance(call, ast.Call):
+            return False
+        if self._callee(call.func) is not None:
+            return plain(*call.args, *call.keywords)
+        inner = call.func  # a decorator that is called as a function: register("name")(function)
+        return isinstance(inner, ast.Call) and plain(*inner.args, *inner.keywords, *call.args, *call.keywords)
+
+    def _decorated(
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, cell: RanCell
+    ) -> _Repeat | None:
+        found = [(item, self._callee(_function(item))) for item in node.decorator_list]
+        callees = [callee for _, callee in found if callee is not None]
+        if not callees:
+            return None
+        plain = all(
+            call_rules.is_plain(argument, self._namespace)
+            for item, callee in found
+            if callee is not None and isinstance(item, ast.Call)
+            for argument in (*item.args, *item.keywords)
+        )
+        if not plain:
+            return _Repeat(callees, None)
+        if self._is_product(node):
+            # The rank registers the object that was sent, and not a second one like it.
+            calls = [
+                ast.Expr(ast.Call(item, [ast.Name(node.name, ast.Load())], []))
+                for item, callee in reversed(found)
+                if callee is not None
+            ]
+            return _Repeat(callees, _padded("; ".join(map(ast.unparse, calls)), node))
+        if len(callees) < len(found) or isinstance(node, ast.ClassDef):
+            return _Repeat(callees, None)
+        # Its name has another value now, as with `def _`. So the rank defines the function again.
+        first = _first_line(node)
+        lines = cell.text.splitlines()[first - 1 : node.end_lineno]
+        return _Repeat(callees, "\n" * (first - 1) + "\n".join(lines))
+
+    def _is_product(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+        """Return whether the name of a definition still has what this definition has made."""
+        value = self._namespace.get(node.name)
+        if node.name in self._hidden or getattr(value, "__module__", None) != "__main__":
+            return False
+        if isinstance(node, ast.ClassDef):
+            return isinstance(value, type)
+        line = _first_line(node)
+        code = getattr(value, "__code__", None)
+        return isinstance(code, types.CodeType) and (code.co_name, code.co_firstlineno) == (node.name, line)
+
+
+_MAYBE = re.compile(rf"{call_rules.MAYBE.pattern}|^\w+\[.+\] *=(?!=)", re.MULTILINE)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+_BUILTINS = frozenset(dir(__builtins__) if isinstance(__builtins__, types.ModuleType) else __builtins__)
+
+
+def _sets_entry(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)
+
+
+def _first_line(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(item.lineno for item in decorators)])
+
+
+def _function(node: ast.expr) -> ast.expr:
+    return node.func if isinstance(node, ast.Call) else node
+
+
+def _effects(node: ast.stmt) -> Iterator[ast.Call | ast.Subscript]:
+    """Yield what a statement calls or sets at its top level, or in the blocks of an if, a loop or a try."""
+    if isinstance(node, ast.Expr | ast.Assign):
+        if isinstance(node.value, ast.Call):
+            yield node.value
+            if isinstance(node.value.func, ast.Call):
+                yield node.value.func
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            yield node.targets[0]
+    elif isinstance(node, ast.If | ast.For | ast.While | ast.Try | ast.With):
+        for inner in ast.iter_child_nodes(node):
+            blocks: Iterable[ast.AST] = inner.body if isinstance(inner, ast.ExceptHandler) else [inner]
+            for statement in blocks:
+                if isinstance(statement, ast.stmt):
+                    yield from _effects(statement)
+
+
+def _registering(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield calls and decorators with a name that may register something."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call):
+            names = call_rules.dotted(inner.func)
+            if names is not None and call_rules.MAYBE.fullmatch(names[-1]):
+                yield inner
+        elif isinstance(inner, ast.FunctionDef | ast.ClassDef):
+            yield from (item for item in inner.decorator_list if not isinstance(item, ast.Call))
+
+
+def _statements(cell: RanCell) -> list[_Statement]:
+    """Return the top-level statements of a cell that have run without an error."""
+    return [
+        _Statement(cell, node, binds, words)
+        for node, binds, words in _parsed(cell.text)
+        if (node.end_lineno or node.lineno) + cell.lines_before < cell.end
+    ]
+
+
+@functools.lru_cache(1000)
+def _parsed(text: str) -> tuple[tuple[ast.stmt, frozenset[str], frozenset[str]], ...]:
+    parsed = tree(text)
+    found = []
+    for node in parsed.body if parsed is not None else ():
+        try:
+            code = compile(ast.Module([node], []), "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
+        except (SyntaxError, ValueError, RecursionError):
+            return ()
+        names = code_names(code)
+        found.append((node, names.writes, names.words))
+    return tuple(found)
+
+
+@functools.lru_cache(1000)
+def _compiled(code: str) -> types.CodeType:
+    return compile(code, "<cell>", "exec", dont_inherit=True)
+
+
+def _padded(code: str, node: ast.stmt) -> str:
+    """Return code with the line number that it has in its cell, for tracebacks."""
+    return "\n" * (_first_line(node) - 1) + code
+
+
+def _is_used(library: str, used: Collection[str]) -> bool:
+    """Return whether one of these top-level modules is a library, or uses it as its own code shows."""
+    seen, queue = set(used), list(used)
+    while queue and library not in seen:
+        for name in _used_by(queue.pop()) - seen:
+            seen.add(name)
+            queue.append(name)
+    return library in seen
+
+
+def _used_by(top: str) -> set[str]:
+    """Return the top-level modules whose modules, classes and functions a library's modules have."""
+    found = set()
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] != top or type(module) is not types.ModuleType:
+            continue
+        for value in list(vars(module).values()):
+            # isinstance would read `__class__`, for which some objects run code.
+            if issubclass(type(value), types.ModuleType):
+                found.add(value.__name__.partition(".")[0])
+            elif issubclass(type(value), type | types.FunctionType):
+                found.add(str(value.__module__).partition(".")[0])
+    return found - {*sys.stdlib_module_names, "__main__"}

@@ -1,0 +1,328 @@
+"""What earlier cells have registered with libraries is registered on ranks, or a note names the call.
+
+A row of the tables is a cell, and an expression. Its value on a rank is its value in the notebook.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from jupyter_dist.capture import library_calls, notebook_history
+from jupyter_dist.worker.settings import library_calls as on_rank
+from tests.capture.test_capture import Notebook, notebook  # noqa: F401  the fixture
+
+IMPORTS = """
+import codecs, collections.abc, copyreg, csv, functools, io, json, numbers, pickle, sqlite3
+import joblib, matplotlib as mpl, numpy as np, pandas as pd, sklearn, torch, yaml
+import xml.etree.ElementTree as ET
+from matplotlib import colormaps
+from matplotlib.colors import LinearSegmentedColormap, ListedColormap
+from torch.distributions import kl_divergence
+from torch.distributions.kl import register_kl
+from torch.utils import _pytree
+from torch.utils.data import default_collate
+from torch.utils.data._utils.collate import default_collate_fn_map
+from tqdm.auto import tqdm
+frame = pd.DataFrame({"x": [1.0, 2.0]})
+"""
+
+ROWS = [
+    (
+        "@pd.api.extensions.register_dataframe_accessor('geo')\nclass Geo:\n"
+        "  def __init__(self, frame): self.frame = frame\n"
+        "  def centre(self): return self.frame.x.mean() * SCALE\n"
+        "SCALE = 10",
+        "float(frame.geo.centre())",
+    ),
+    (
+        "from pandas.api.extensions import register_series_accessor as accessor\n"
+        "@accessor('twice')\nclass Twice:\n  def __init__(self, s): self.s = s\n"
+        "  def __call__(self): return 2 * self.s",
+        "frame.x.twice().tolist()",
+    ),
+    ("tqdm.pandas(desc='rows', disable=True)", "frame.x.progress_apply(lambda x: x + 1).tolist()"),
+    ("sklearn.set_config(transform_output='pandas', working_memory=77)", "sklearn.get_config()"),
+    (
+        "class Point:\n  def __init__(self, x, y): self.x, self.y = x, y\n"
+        "_pytree.register_pytree_node(Point, lambda p: ([p.x, p.y], None), lambda xy, _: Point(*xy))",
+        "_pytree.tree_flatten({'p': Point(1, 2)})[0]",
+    ),
+    (
+        "class Flat(torch.distributions.Normal): pass\n@register_kl(Flat, Flat)\n"
+        "def _(p, q):\n  return torch.tensor(41.0) + LIFT\nLIFT = 1",
+        "kl_divergence(Flat(0, 1), Flat(0, 1)).item()",
+    ),
+    (
+        "seen = []\ndef count(module, inputs, output): seen.append(type(module).__name__)\n"
+        "handle = torch.nn.modules.module.register_module_forward_hook(count)",
+        "(torch.nn.Linear(1, 1)(torch.ones(1)).shape, seen[-1:])[1]",
+    ),
+    (
+        "gone = torch.nn.modules.module.register_module_forward_hook(lambda *_: seen.append('gone'))\n"
+        "gone.remove()",
+        "(seen.clear(), torch.nn.ReLU()(torch.ones(1)), list(seen))[2]",
+    ),
+    (
+        "torch.library.define('jd_t::twice', '(Tensor x) -> Tensor')\n"
+        "@torch.library.impl('jd_t::twice', 'CPU')\ndef _(x): return x * 2",
+        "torch.ops.jd_t.twice(torch.ones(2)).tolist()",
+    ),
+    (
+        "class Pair:\n  def __init__(self, a): self.a = a\n"
+        "def collate_pairs(batch, *, collate_fn_map=None): return [p.a for p in batch]\n"
+        "default_collate_fn_map[Pair] = collate_pairs",
+        "default_collate([Pair(3), Pair(4)])",
+    ),
+    (
+        "mpl.colormaps.register(ListedColormap(['red', 'blue'], name='jd_two'))\n"
+        "colormaps.register(cmap=LinearSegmentedColormap.from_list('jd_line', ['#000000', '#ffffff'], N=9))",
+        "mpl.colormaps['jd_two'].N, colormaps['jd_line'].N",
+    ),
+    (
+        "yaml.add_constructor('!j', lambda l, n: '-'.join(l.construct_sequence(n)), Loader=yaml.SafeLoader)\n"
+        "yaml.SafeDumper.add_representer(set, lambda d, s: d.represent_list(sorted(s)))",
+        "yaml.safe_load('!j [a, b]'), yaml.safe_dump({1, 2})",
+    ),
+    (
+        "def find(name): return codecs.lookup('utf-8') if name == 'jd_codec' else None\n"
+        "codecs.register(find)\n"
+        "codecs.register_error('jd_dots', lambda e: ('.' * (e.end - e.start), e.end))",
+        "'é'.encode('jd_codec'), 'aé'.encode('ascii', 'jd_dots')",
+    ),
+    (
+        "class Slow:\n  n = 1\ndef reduce_slow(s): return Slow, (), {'n': s.n + 1}\n"
+        "copyreg.pickle(Slow, reduce_slow)",
+        "pickle.loads(pickle.dumps(Slow())).n",
+    ),
+    ("csv.register_dialect('jd_semi', delimiter=';')", "list(csv.reader(['a;b'], dialect='jd_semi'))"),
+    (
+        "class Meter:\n  pass\ncollections.abc.Sized.register(Meter)\nnumbers.Number.register(Meter)",
+        "isinstance(Meter(), collections.abc.Sized), isinstance(Meter(), numbers.Number)",
+    ),
+    (
+        "sqlite3.register_adapter(np.int64, int)",
+        "sqlite3.connect(':memory:').execute('select typeof(?)', (np.int64(3),)).fetchone()",
+    ),
+    (
+        "for tag in ('m', 'n'):\n  ET.register_namespace(tag, f'urn:{tag}')",
+        "ET.tostring(ET.Element('{urn:m}a'))",
+    ),
+    (
+        "class Own(joblib.parallel.SequentialBackend): pass\n"
+        "try:\n  joblib.register_parallel_backend('jd_own', Own)\nexcept ValueError:\n  pass",
+        "type(joblib.parallel.BACKENDS['jd_own']).__name__, joblib.parallel.BACKENDS['jd_own'].__name__",
+    ),
+    (
+        "@functools.singledispatch\ndef own_kind(x): return 'any'\n"
+        "@own_kind.register(int)\ndef _(x): return 'int'",
+        "own_kind(1)",
+    ),
+]
+
+
+AFTER = """
+handle.remove(); seen.clear(); torch.nn.ReLU()(torch.ones(1))
+assert seen == []
+if dist.rank() == 0:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(look, [look_0]) == found[0]
+found"""
+
+
+def check_rows(kernel: Any, imports: str, rows: list[tuple[str, str]], after: str = "found") -> None:
+    kernel.run(imports)
+    for setting, _ in rows:
+        kernel.run(setting)
+    looks = "".join(f"def look_{n}(): return {look}\n" for n, (_, look) in enumerate(rows))
+    kernel.run(
+        f"%load_ext jupyter_dist\nimport multiprocessing\nimport jupyter_dist as dist\n{looks}"
+        f"looks = [{', '.join(f'look_{n}' for n in range(len(rows)))}]\n"
+        "def look(of):\n  try: return repr(of())\n"
+        "  except Exception as error: return f'{type(error).__name__}: {error}'"
+    )
+    here = ast.literal_eval(kernel.run("print([look(of) for of in looks])").text.strip())
+    assert [text for text in here if "Error: " in text] == []
+    cell = kernel.run(
+        f"%%distribute -np 2 --gpus-per-worker 0 --out run\nfound = [look(of) for of in looks]\n{after}"
+    )
+    for there in ast.literal_eval(kernel.run("print(list(run.results))").text.strip()):
+        settings = [setting for setting, _ in rows]
+        found = zip(settings, here, there, strict=True)
+        assert [(setting, a, b) for setting, a, b in found if a != b] == []
+    assert [line for line in cell.stdout.splitlines() if line.startswith("note:")] == []
+
+
+@pytest.mark.needs("torch", "sklearn")
+def test_calls_of_earlier_cells_count_on_ranks(kernel: Any) -> None:
+    check_rows(kernel, IMPORTS, ROWS, AFTER)
+
+
+class Library(types.ModuleType):
+    """A library that records its calls."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.calls: list[Any] = []
+        calls = self.calls
+        space = {"calls": calls, "__name__": name}
+        source = "def {0}(*args, **named):\n  calls.append(('{0}', *args, *named.values()))"
+        for function in ("register", "unregister", "set_style", "set_device", "set_seed", "load", "enable_x"):
+            exec(source.format(function), space)
+            setattr(self, function, space[function])
+
+
+def repeated(
+    *cells: str, own: str = "", ends: Mapping[int, float] = {}, used: str = "jd_lib", **names: Any
+) -> tuple[list[Any], list[str]]:
+    """Run cells, and return the calls that a rank repeats, and the notes."""
+    library = sys.modules["jd_lib"] = Library("jd_lib")
+    space: dict[str, Any] = {"jd_lib": library, **names}
+    ran = []
+    try:
+        for number, text in enumerate(cells, 1):
+            end = ends.get(number, float("inf"))
+            for node in ast.parse(text).body:
+                if (node.end_lineno or 0) < end:
+                    exec(compile(ast.Module([node], []), "<cell>", "exec"), space)
+            ran.append(notebook_history.RanCell(number, text, 0, end))
+        found = library_calls.search(
+            ran,
+            space,
+            own_cell=ast.parse(own).body,
+            hidden={"_"},
+            used={used},
+            is_own=lambda name: name == "own_lib",
+            can_travel=lambda names: (
+                not any(isinstance(value, types.GeneratorType) for value in names.values())
+            ),
+        )
+        library.calls.clear()
+        failed: list[str] = []
+        on_rank.repeat(found.calls, {}, failed.append)
+        assert failed == []
+        return list(library.calls), found.notes
+    finally:
+        del sys.modules["jd_lib"]
+
+
+MISSED = " ran in the notebook and not on the ranks. Write it in the cell if the training needs it"
+
+
+def test_calls_are_repeated_in_the_notebooks_order() -> None:
+    cells = ["jd_lib.register('a')", "x = 1; jd_lib.unregister('a')", "\njd_lib.register('a')"]
+    assert repeated(*cells) == ([("register", "a"), ("unregister", "a"), ("register", "a")], [])
+
+
+def test_a_variable_that_has_another_value_now_is_not_passed_on() -> None:
+    cells = ["name = 'a'", "jd_lib.register(name)", "name = 'b'"]
+    assert repeated(*cells) == ([], [f"In[2], line 1: jd_lib.register(...){MISSED}"])
+    assert repeated(*cells[:2], cells[0]) == ([("register", "a")], [])  # the cell ran again
+    assert repeated("def f(): pass", "jd_lib.register(f.__name__)", "def f(): return 1")[1] == []
+    assert repeated(*cells[:2], "del name")[1] == [f"In[2], line 1: jd_lib.register(...){MISSED}"]
+
+
+def test_statements_behind_an_error_have_not_run() -> None:
+    cell = "jd_lib.register('a')\n1 / 0\njd_lib.register('b')"
+    assert repeated(cell, ends={1: 2}) == ([("register", "a")], [])
+
+
+def test_functions_of_the_notebook_and_of_services_are_never_called() -> None:
+    build = "def build():\n  return jd_lib.load() or 'x'"
+    place = "In[2], line 2: jd_lib.register(...)"
+    assert repeated(build, "\njd_lib.register(build())") == ([], [place + MISSED])
+    assert repeated("jd_lib.set_style(print('x'))")[1] != []
+    silent = [
+        "jd_lib.set_device(0)",
+        "jd_lib.set_seed(0)",
+        "jd_lib.load()",
+        "def f():\n  jd_lib.register('a')",
+    ]
+    assert repeated(*silent, "f()") == ([], [])
+
+
+def test_a_call_that_is_also_in_the_cell_is_left_to_the_cell() -> None:
+    first = "jd_lib.register('a')\njd_lib.register('b')"
+    assert repeated(first, own="def f():\n  jd_lib.register('a')") == ([("register", "b")], [])
+
+
+def test_other_libraries_are_left_alone() -> None:
+    assert repeated("jd_lib.register('a')", used="json") == ([], [])
+
+
+def test_blocks_are_repeated_if_all_of_them_can_be() -> None:
+    block = "for name in ['a', 'b']:\n  if name != 'a':\n    jd_lib.register(name)\n  else:\n    pass"
+    assert repeated(block) == ([("register", "b")], [])
+    mixed = "if True:\n  jd_lib.register('a')\n  x = jd_lib.load()"
+    assert repeated(mixed) == ([], [f"In[1], line 1: jd_lib.register(...){MISSED}"])
+
+
+def test_several_calls_have_one_note() -> None:
+    cells = [f"jd_lib.register((n for n in [{n}]).__next__())" for n in range(5)]
+    made = repeated(*cells)[1]
+    assert len(made) == 1
+    assert "In[3], line 1: jd_lib.register(...) and 2 more ran in the notebook" in made[0]
+
+
+def test_a_call_that_fails_on_a_rank_is_named_once() -> None:
+    about = {"file": "<In[3]>", "handle": "", "names": {}, "imported": {}, "shown": "sorted(...)"}
+    calls = [{**about, "where": f"In[{n}], line 1", "code": "sorted(1)"} for n in (3, 4)]
+    calls += [{**about, "where": "In[5], line 1", "code": "if not x: x.append(1)\nelse: 1/0"}] * 2
+    calls[2] = {**calls[2], "names": {"x": []}}
+    calls[3] = {**calls[3], "names": {"x": [1]}}
+    notes: list[str] = []
+    main: dict[str, Any] = {"x": "the cell's"}
+    on_rank.repeat(calls, main, notes.append)
+    assert notes == [
+        "In[4], line 1: sorted(...) failed on this rank: TypeError: 'int' object is not iterable"
+    ]
+    assert main["x"] == "the cell's"
+
+
+MODELS = """
+import keras, torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
+import transformers
+"""
+MODEL_ROWS = [
+    (
+        "class Config(PretrainedConfig):\n  model_type = 'jd-one'\n"
+        "  def __init__(self, width=4, **kw): super().__init__(**kw); self.width = width\n"
+        "class Model(PreTrainedModel):\n  config_class = Config\n"
+        "  def __init__(self, c): super().__init__(c); self.l = nn.Linear(c.width, 1); self.post_init()\n"
+        "AutoConfig.register('jd-one', Config); AutoModel.register(Config, Model)",
+        "type(AutoModel.from_config(AutoConfig.for_model('jd-one', width=3))).__name__",
+    ),
+    (
+        "@keras.saving.register_keras_serializable('jd')\ndef bend(x): return x * 2\n"
+        "@keras.saving.register_keras_serializable(package='jd')\nclass Twice(keras.layers.Layer):\n"
+        "  def call(self, x): return x * 2",
+        "keras.saving.get_registered_object('jd>Twice').__name__, "
+        "keras.saving.get_registered_object('jd>bend')(2)",
+    ),
+    (
+        "keras.utils.get_custom_objects()['jd_a'] = bend\n"
+        "keras.utils.get_custom_objects().update(jd_b=Twice)",
+        "keras.saving.get_registered_object('jd_a')(3), 'jd_b' in keras.utils.get_custom_objects()",
+    ),
+    (
+        "transformers.utils.logging.disable_progress_bar()",
+        "transformers.utils.logging.is_progress_bar_enabled()",
+    ),
+    (
+        "torch.distributions.Distribution.set_default_validate_args(False)",
+        "torch.distributions.Normal(0, -1).scale.item()",
+    ),
+]
+
+
+@pytest.mark.needs("torch", "keras", "transformers")
+def test_registered_models_are_found_by_name_on_ranks(kernel: Any) -> None:
+    check_rows(kernel, MODELS, MODEL_ROWS)
