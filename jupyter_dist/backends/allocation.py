@@ -6,9 +6,7 @@ Our agents start the ranks there. `hosted.py` follows the ranks as on any other 
 
 from __future__ import annotations
 
-import json
 import threading
-from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from ..errors import LaunchError
@@ -25,7 +23,7 @@ class Allocation(Protocol):
 
     handle: Handle
 
-    def __init__(self, handle: Handle, job: Job) -> None: ...
+    def __init__(self, handle: Handle, job: Job, folder: RunFolder) -> None: ...
 
     @classmethod
     def recall(cls, folder: RunFolder, job: Job, attempt: int) -> Any:
@@ -117,7 +115,7 @@ class AllocatedRanks(Generic[R]):
                 self._allocation = before
                 return self._begin(job, folder, attempt)
             if before is not None:
-                self._leave(before)
+                self._leave(job, folder, before)
             self._allocation = allocation = self._new_allocation(job, folder, attempt, before)
             allocation.write_down(attempt)  # before the request: a new supervisor needs this record
             allocation.ask()
@@ -127,10 +125,10 @@ class AllocatedRanks(Generic[R]):
         assert self._allocation is not None
         return {**self._hosted.submit(job, folder, attempt), **self._allocation.handle}
 
-    def _leave(self, allocation: R) -> None:
+    def _leave(self, job: Job, folder: RunFolder, allocation: R) -> None:
         """Stop what still runs in an allocation that lost a part, and release the rest."""
         if self._allocation is allocation and allocation.connected:
-            self._hosted.release(allocation.handle)
+            self._hosted.release(job, folder, allocation.handle)
         self._give_back(allocation)
         self._hosted = Hosted(self._hosting)
 
@@ -146,9 +144,9 @@ class AllocatedRanks(Generic[R]):
         finally:
             allocation.leave()
 
-    def poll(self, handle: Handle, cursor: Any) -> Poll:
+    def poll(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> Poll:
         with self._lock:
-            allocation, job, folder = self._known(handle)
+            allocation = self._known(job, folder, handle)
             if not allocation.connected:
                 if self._stopping:
                     return Poll(State.STOPPED, RankState.all(job.world_size, State.STOPPED))
@@ -160,28 +158,25 @@ class AllocatedRanks(Generic[R]):
                     return Poll(State.PENDING, RankState.all(job.world_size), detail=waits)
                 allocation.write_down(handle["attempt"])
                 self._begin(job, folder, handle["attempt"])
-            return self._hosted.poll(handle, wait_s=self.poll_interval_s)
+            return self._hosted.poll(job, folder, handle, None, wait_s=self.poll_interval_s)
 
-    def _known(self, handle: Handle) -> tuple[R, Job, RunFolder]:
-        folder = RunFolder(Path(handle["folder"]))
-        job = Job.from_json(json.loads(folder.job.read_bytes()))
+    def _known(self, job: Job, folder: RunFolder, handle: Handle) -> R:
         if self._allocation is None:
-            self._allocation = self._allocation_type.recall(
-                folder, job, handle["attempt"]
-            ) or self._allocation_type(handle, job)
-        return self._allocation, job, folder
+            recorded = self._allocation_type.recall(folder, job, handle["attempt"])
+            self._allocation = recorded or self._allocation_type(handle, job, folder)
+        return self._allocation
 
-    def stop(self, handle: Handle, *, kill: bool) -> None:
+    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
         self._stopping = True  # set before the lock: a poll may own it while it waits for the cluster
         with self._lock:
-            allocation, _, _ = self._known(handle)
+            allocation = self._known(job, folder, handle)
             if allocation.connected:
-                self._hosted.stop(handle, kill=kill)
+                self._hosted.stop(job, folder, handle, kill=kill)
 
-    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+    def ask(self, job: Job, folder: RunFolder, handle: Handle, rank: int | None, verb: str) -> None:
         with self._lock:
-            if self._known(handle)[0].connected:
-                self._hosted.ask(handle, rank, verb)
+            if self._known(job, folder, handle).connected:
+                self._hosted.ask(job, folder, handle, rank, verb)
 
     def _hosting(self, job: Job, folder: RunFolder) -> Hosting:
         assert self._allocation is not None

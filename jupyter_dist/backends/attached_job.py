@@ -19,7 +19,7 @@ __all__ = ["AttachedJob", "AttachedLog", "seconds"]
 
 
 class AttachedJob:
-    """A job of somebody else. The handle is the run's folder, the known ranks and the options."""
+    """A job of somebody else. The handle is the known ranks and the options."""
 
     def default_np(self) -> int:
         return 1
@@ -31,12 +31,12 @@ class AttachedJob:
         return {}
 
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
-        return {"folder": str(folder.path), "ranks": job.world_size, **job.options}
+        return {"ranks": job.world_size, **job.options}
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
         return self.submit(job, folder, attempt)  # this backend starts nothing, so a second call is harmless
 
-    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+    def ask(self, job: Job, folder: RunFolder, handle: Handle, rank: int | None, verb: str) -> None:
         pass
 
 

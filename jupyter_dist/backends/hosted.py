@@ -157,20 +157,22 @@ class Hosted:
             self._fleet.renew()
         if self._make_elastic(job, folder, attempt) is None:
             self._fleet.ask_for_ports(ports_needed(self._places(job)))
-        return {"folder": str(folder.path), "attempt": attempt}
+        return {"attempt": attempt}
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
         """Return the handle. The hosts report what runs on them when `poll` has connected to them."""
-        return {"folder": str(folder.path), "attempt": attempt}
+        return {"attempt": attempt}
 
     @_alone
-    def poll(self, handle: Handle, cursor: Any = None, *, wait_s: float = 0.0) -> Poll:
+    def poll(
+        self, job: Job, folder: RunFolder, handle: Handle, cursor: Any = None, *, wait_s: float = 0.0
+    ) -> Poll:
         """Return the state of the run, and answer and forward messages of the hosts.
 
         `wait_s`: how long to wait for a change of state, in seconds. Only a backend in a backend process may
         wait: other backends may not block.
         """
-        fleet, job = self._ours(handle)
+        fleet, job = self._ours(job, folder, handle)
         assert self._hosting is not None
         until = time.monotonic() + wait_s
         while True:
@@ -203,40 +205,41 @@ class Hosted:
         return self._serving.settle(self._as_poll(state, job), fleet.stop)
 
     @_alone
-    def stop(self, handle: Handle, *, kill: bool) -> None:
-        self._end(handle, kill=kill)
+    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
+        self._end(job, folder, handle, kill=kill)
 
-    def _end(self, handle: Handle, *, kill: bool, interrupt: bool = False) -> None:
-        fleet, _ = self._ours(handle)
+    def _end(
+        self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool, interrupt: bool = False
+    ) -> None:
+        fleet, _ = self._ours(job, folder, handle)
         self._stopping = True
         if self._elastic is not None:
             self._elastic.stopping = True
         fleet.stop(kill=kill, interrupt=interrupt)
 
     @_alone
-    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+    def ask(self, job: Job, folder: RunFolder, handle: Handle, rank: int | None, verb: str) -> None:
         if verb == "stacks":
-            self._ours(handle)[0].stacks()
+            self._ours(job, folder, handle)[0].stacks()
         elif verb == "interrupt":
-            self._end(handle, kill=False, interrupt=True)
+            self._end(job, folder, handle, kill=False, interrupt=True)
 
     @_alone
-    def release(self, handle: Handle) -> str | None:
+    def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
         """Release the hosts. Blocks for checkpoints, and some seconds for anything else.
 
         Returns what could not be removed from the hosts.
         """
-        told = self._ours(handle)[0].release()
+        told = self._ours(job, folder, handle)[0].release()
         assert self._hosting is not None
         self._hosting.close()
         self._fleet = self._hosting = None
         return told
 
-    def _ours(self, handle: Handle) -> tuple[Fleet, Job]:
+    def _ours(self, job: Job, folder: RunFolder, handle: Handle) -> tuple[Fleet, Job]:
         """Return the run's hosts. A new supervisor reconnects to them by the handle."""
         if self._fleet is None or self._job is None:
-            self._folder = folder = RunFolder(Path(handle["folder"]))
-            self._job = job = Job.from_json(json.loads(folder.job.read_bytes()))
+            self._folder, self._job = folder, job
             self._attempt = int(handle["attempt"])
             self._serving = Serving(folder, self._attempt)
             self._fleet = self._make_fleet(job, folder)

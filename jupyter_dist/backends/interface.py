@@ -214,18 +214,18 @@ class Backend(Protocol):
         """
         ...
 
-    def poll(self, handle: Handle, cursor: Any) -> Poll:
+    def poll(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> Poll:
         """Return the state of the attempt. Does not block on local processes. Repeatable.
 
         If the backend `outlives`, a new object must answer with the handle alone.
         """
         ...
 
-    def stop(self, handle: Handle, *, kill: bool) -> None:
+    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
         """Ask all ranks to end (`kill`: end them now). Repeatable. A rank that has ended is no error."""
         ...
 
-    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+    def ask(self, job: Job, folder: RunFolder, handle: Handle, rank: int | None, verb: str) -> None:
         """Ask one rank, or every running rank (`rank` None), to do something.
 
         The verb `stacks` asks for stacks in `stacks.txt`. It is used only if `capabilities.stacks` is set.
@@ -235,7 +235,7 @@ class Backend(Protocol):
         """
         ...
 
-    def release(self, handle: Handle) -> str | None:
+    def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
         """Release what is reserved for the attempt, on other hosts too.
 
         The attempt has ended, and no other follows.

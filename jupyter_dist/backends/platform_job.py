@@ -11,13 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from ..errors import DistError, LaunchError, Unreachable
 from ..folder import RunFolder
 from ..job import Job, Poll, State
-from ..record import reader
 from .hosted import Hosted, Hosting, HostSettings, Mailbox, RankEnvironmentOptions
 from .interface import Handle
 
@@ -260,9 +258,9 @@ class PlatformJob(Generic[_View]):
         self._follow(seen)
         return {**self._hosted.find(job, folder, attempt), **self._known(seen)}
 
-    def poll(self, handle: Handle, cursor: Any = None) -> Poll:
+    def poll(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any = None) -> Poll:
         self._adopt(handle)
-        poll = self._hosted.poll(handle, cursor)
+        poll = self._hosted.poll(job, folder, handle, cursor)
         watch = self._watch
         if watch is None:
             return poll
@@ -280,27 +278,27 @@ class PlatformJob(Generic[_View]):
             return dataclasses.replace(poll, state=State.FAILED, detail=seen.ended, final=seen.final)
         return _telling(poll, f"{seen.called} {seen.waits_for}", poll.detail, f"see {seen.page}")
 
-    def stop(self, handle: Handle, *, kill: bool) -> None:
+    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
         self._adopt(handle)
-        self._hosted.stop(handle, kill=kill)
+        self._hosted.stop(job, folder, handle, kill=kill)
 
-    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+    def ask(self, job: Job, folder: RunFolder, handle: Handle, rank: int | None, verb: str) -> None:
         self._adopt(handle)
-        self._hosted.ask(handle, rank, verb)
+        self._hosted.ask(job, folder, handle, rank, verb)
 
-    def release(self, handle: Handle) -> str | None:
+    def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
         """A job that is forgotten is paid for: neither hosts that are slow to go nor a platform that refuses
         keep it from being told to end in time; and where it is not, the user is told how."""
         begun = time.monotonic()
-        seen, folder = self._adopt(handle), RunFolder(Path(handle["folder"]))
-        client, _ = self._open(reader.job(folder), folder)
+        seen = self._adopt(handle)
+        client, _ = self._open(job, folder)
 
         def left_s(limit_s: float) -> float:
             return max(0.0, begun + limit_s - time.monotonic())
 
         def part() -> None:
             client.tell_all(seen)
-            self._hosted.release(handle)
+            self._hosted.release(job, folder, handle)
 
         parting = _in_thread(part)
         parting.join(_HOSTS_S)

@@ -139,7 +139,7 @@ class Caller(Protocol):
         """Make one of the calls. Never raises.
 
         The calls are `submit` and `find` (attempt), `poll` (handle, cursor), `stop` (handle, kill), `ask`
-        (handle, rank, verb), `release` (handle).
+        (handle, rank, verb), `release` (handle). Each call also gets the run's job and folder.
         Blocks only if the supervisor runs the backend itself.
         """
         ...
@@ -207,12 +207,6 @@ def perform(backend: Backend, job: Job, folder: RunFolder, name: str, arguments:
     if name in ("submit", "find"):
         handle = getattr(backend, name)(job, folder, arguments["attempt"])
         return None if handle is None else dict(handle)
-    if name == "poll":
-        return backend.poll(arguments["handle"], arguments["cursor"])
-    if name == "stop":
-        return backend.stop(arguments["handle"], kill=arguments["kill"])
-    if name == "ask":
-        return backend.ask(arguments["handle"], arguments["rank"], arguments["verb"])
-    if name == "release":
-        return backend.release(arguments["handle"])
-    raise ValueError(f"no such call: {name!r}")
+    more = dict(arguments)
+    handle = more.pop("handle")
+    return getattr(backend, name)(job, folder, handle, **more)

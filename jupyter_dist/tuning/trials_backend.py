@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -87,15 +86,15 @@ class Trials:
         return dict(platform.request(search, trial, timeout_s))
 
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
-        return {"folder": str(folder.path)}
+        return {}
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
         return self.submit(job, folder, attempt)  # nothing starts before the first poll
 
-    def poll(self, handle: Handle, cursor: Any) -> Poll:
+    def poll(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> Poll:
         with self._lock:
             until = time.monotonic() + _POLL_S
-            tuning = self._tuning or self._begun(RunFolder(Path(handle["folder"])))
+            tuning = self._tuning or self._begun(folder)
             told = tuning.told()
             while True:
                 ending = self._ending
@@ -117,14 +116,14 @@ class Trials:
         self._tuning = Tuning(folder, job)
         return self._tuning
 
-    def stop(self, handle: Handle, *, kill: bool) -> None:
+    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
         # The next poll ends the trials, and reports when the last one has ended.
         self._ending = kill or bool(self._ending)
 
-    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+    def ask(self, job: Job, folder: RunFolder, handle: Handle, rank: int | None, verb: str) -> None:
         pass
 
-    def release(self, handle: Handle) -> None:
+    def release(self, job: Job, folder: RunFolder, handle: Handle) -> None:
         if self._tuning is not None:
             self._tuning.close()
         template.close()

@@ -75,7 +75,7 @@ def test_a_poll_that_waits_passes_on_at_once_what_comes(tmp_path: Path, wait_for
         return text in reader.output(run.folder, 0)
 
     try:
-        wait_for(lambda: hosted.poll(handle, wait_s=0.05) and said(b"up"))
+        wait_for(lambda: hosted.poll(run.job, run.folder, handle, wait_s=0.05) and said(b"up"))
         # While it waits: it ends with another state of the ranks, and need not for what they print.
         waits = threading.Thread(target=hosted.poll, args=(handle,), kwargs={"wait_s": 90.0})
         waits.start()
@@ -86,7 +86,7 @@ def test_a_poll_that_waits_passes_on_at_once_what_comes(tmp_path: Path, wait_for
         waits.join(30)
         assert not waits.is_alive(), "it waits, and the rank has ended"
     finally:
-        hosted.release(handle)
+        hosted.release(run.job, run.folder, handle)
         os.close(read)
         os.close(held)
 
@@ -120,15 +120,17 @@ def test_a_place_that_is_taken_away(tmp_path: Path, wait_for: WaitFor, knows: bo
     handle = hosted.submit(run.job, run.folder, 0)
     try:
         # Not the run's state alone: it runs once the agent was asked for ranks, which may be before it knows.
-        wait_for(lambda: {rank.state for rank in hosted.poll(handle).ranks} == {State.RUNNING})
+        wait_for(
+            lambda: {rank.state for rank in hosted.poll(run.job, run.folder, handle).ranks} == {State.RUNNING}
+        )
         os.close(held)
         closed.append(time.monotonic())
-        wait_for(lambda: hosted.poll(handle).state is not State.RUNNING)
-        poll = hosted.poll(handle)
+        wait_for(lambda: hosted.poll(run.job, run.folder, handle).state is not State.RUNNING)
+        poll = hosted.poll(run.job, run.folder, handle)
         assert (poll.state, poll.detail) == (State.FAILED, told)
         assert {rank.state for rank in poll.ranks} == {State.LOST}
     finally:
-        hosted.release(handle)
+        hosted.release(run.job, run.folder, handle)
         os.close(read)
 
 
@@ -154,19 +156,21 @@ def test_a_host_that_has_gone_with_its_link(tmp_path: Path, wait_for: WaitFor) -
     hosted = Hosted(hosting)
     handle = hosted.submit(run.job, run.folder, 0)
     try:
-        wait_for(lambda: {rank.state for rank in hosted.poll(handle).ranks} == {State.RUNNING})
+        wait_for(
+            lambda: {rank.state for rank in hosted.poll(run.job, run.folder, handle).ranks} == {State.RUNNING}
+        )
         gone["h1"] = "the cluster was terminated"
         for pipe in opened:
             assert pipe.process is not None
             pipe.process.kill()
-        hosted.stop(handle, kill=True)
-        wait_for(lambda: hosted.poll(handle).state.ended)
-        poll = hosted.poll(handle)
+        hosted.stop(run.job, run.folder, handle, kill=True)
+        wait_for(lambda: hosted.poll(run.job, run.folder, handle).state.ended)
+        poll = hosted.poll(run.job, run.folder, handle)
         assert poll.detail == "host h1 was lost: the cluster was terminated"
         assert {rank.state for rank in poll.ranks} == {State.LOST}
     finally:
         os.close(held)
-        hosted.release(handle)
+        hosted.release(run.job, run.folder, handle)
         os.close(read)
 
 
@@ -186,9 +190,9 @@ def test_what_a_rank_shows_comes_along_and_outlives_a_kill(tmp_path: Path, wait_
     hosted = Hosted(_one_host(tmp_path, read))
     handle = hosted.submit(run.job, run.folder, 0)
     try:
-        wait_for(lambda: hosted.poll(handle, wait_s=0.05).state.ended)
+        wait_for(lambda: hosted.poll(run.job, run.folder, handle, wait_s=0.05).state.ended)
     finally:
-        hosted.release(handle)
+        hosted.release(run.job, run.folder, handle)
         os.close(read)
         os.close(held)
     (shown,) = rich_output.standing(rich_output.read(run.rank(0)))
@@ -231,10 +235,10 @@ def test_another_attempt_elsewhere_finds_what_was_kept(tmp_path: Path, wait_for:
         make_attempt(run.folder, number, 2)
         handle = hosted.submit(run.job, run.folder, number)
         try:
-            wait_for(lambda: hosted.poll(handle, wait_s=0.05).state.ended)
-            assert hosted.poll(handle).state is State.SUCCEEDED
+            wait_for(lambda: hosted.poll(run.job, run.folder, handle, wait_s=0.05).state.ended)
+            assert hosted.poll(run.job, run.folder, handle).state is State.SUCCEEDED
         finally:
-            hosted.release(handle)
+            hosted.release(run.job, run.folder, handle)
             os.close(read)
             os.close(held)
         return [reader.output(run.folder, rank, number).decode().strip() for rank in (0, 1)]

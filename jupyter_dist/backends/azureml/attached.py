@@ -55,7 +55,7 @@ class SeenCommandOptions(Options):
 
 
 class AttachedCommandJob(AttachedJob):
-    """Shows one job. The handle is the run's folder and the job's name."""
+    """Shows one job. The handle is the job's name and options."""
 
     name: ClassVar[str] = "azureml-job"
     options: ClassVar[type[Options]] = SeenCommandOptions
@@ -117,9 +117,9 @@ class AttachedCommandJob(AttachedJob):
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
         return {"get": f"{_where(job.options).id}/jobs/{job.options['job']}"}
 
-    def poll(self, handle: Handle, cursor: Any) -> Poll:
+    def poll(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> Poll:
         try:
-            self._open(handle, cursor)
+            self._open(job, folder, handle, cursor)
         except Exception as error:
             return Poll(State.PENDING, self._ranks(handle, State.PENDING), cursor=cursor, detail=str(error))
         assert self._watch is not None
@@ -178,11 +178,11 @@ class AttachedCommandJob(AttachedJob):
             for rank in range(max([handle["ranks"], *(rank + 1 for rank in known)]))
         )
 
-    def stop(self, handle: Handle, *, kill: bool) -> None:
+    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
         """Cancel the job itself, as the user asked."""
         end_job(MlWorkspace(_where(handle)), str(handle["job"]), wait_s=0)
 
-    def release(self, handle: Handle) -> str | None:
+    def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
         if self._logs is not None:
             self._logs.close()
         if self._watch is None:
@@ -192,15 +192,15 @@ class AttachedCommandJob(AttachedJob):
         lacking = "" if self._unread is None else f"; its log is not all here: {self._unread}"
         return f"{seen.called} on {seen.machines}: {seen.status}; see {seen.page}{lacking}"
 
-    def _open(self, handle: Handle, cursor: Any) -> None:
+    def _open(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> None:
         if self._watch is not None:
             return
         workspace = MlWorkspace(_where(handle))
-        job = str(handle["job"])
-        about = workspace.jobs("GET", job, f"look after the job {job!r}")["properties"]
-        folder, known = RunFolder(Path(handle["folder"])), (cursor or {}).get("logs", {})
-        self._logs = JobLogs(workspace, job, folder, workers_of(about), known)
-        seen = look_at(workspace, job)
+        name = str(handle["job"])
+        about = workspace.jobs("GET", name, f"look after the job {name!r}")["properties"]
+        known = (cursor or {}).get("logs", {})
+        self._logs = JobLogs(workspace, name, folder, workers_of(about), known)
+        seen = look_at(workspace, name)
         self._watch = JobWatch(functools.partial(look_again, workspace), seen, _LOOK_EVERY_S)
 
 

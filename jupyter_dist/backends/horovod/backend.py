@@ -128,12 +128,12 @@ class Horovod(Follower):
 
         return self.start_with_gpus(job, options, start, takers=_slots(options, job.world_size))
 
-    def release(self, handle: Handle) -> str | None:
+    def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
         for written, wanted in self._copies():
             with contextlib.suppress(OSError):
                 make_private(wanted.parent)
                 shutil.copyfile(written, wanted)
-        return super().release(handle)
+        return super().release(job, folder, handle)
 
 
 def _slots(options: HorovodOptions, world_size: int) -> int:

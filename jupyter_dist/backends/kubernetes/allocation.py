@@ -10,7 +10,6 @@ import dataclasses
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ...errors import DistError, LaunchError
@@ -43,8 +42,8 @@ _RECORD = layout.hidden("kubernetes.json")
 class PodAllocation:
     """The pods of one attempt, or of several successive attempts. Not for several threads."""
 
-    def __init__(self, handle: Handle, job: Job) -> None:
-        self.handle, self._job = handle, job
+    def __init__(self, handle: Handle, job: Job, folder: RunFolder) -> None:
+        self.handle, self._job, self._folder = handle, job, folder
         self._options = KubernetesOptions(**job.options)
         self._kind = KINDS[self._options.kind]
         self._replicas = replicas(self._options, job.world_size)
@@ -56,7 +55,7 @@ class PodAllocation:
         self._attempts: list[int] = [handle["attempt"]]
         self._watch: PodWatch | None = None
         where = self._options.mailbox
-        self._mail = None if where is None else PodMailbox(where, RunFolder(Path(handle["folder"])))
+        self._mail = None if where is None else PodMailbox(where, folder)
         self._words: dict[str, str] = {}
         self._told, self._looked = "the cluster is asked for pods", 0.0
 
@@ -67,7 +66,7 @@ class PodAllocation:
             known = json.loads((folder.attempt(attempt) / _RECORD).read_bytes())
         except FileNotFoundError:
             return None
-        allocation = cls(known["handle"], job)
+        allocation = cls(known["handle"], job, folder)
         allocation._sites = [Site(**site) for site in known["sites"]]
         if allocation._sites:
             allocation._look_after()
@@ -164,7 +163,7 @@ class PodAllocation:
     def _write(self) -> None:
         sites = [dataclasses.asdict(site) for site in self._sites]
         for attempt in self._attempts:
-            path = RunFolder(Path(self.handle["folder"])).attempt(attempt)
+            path = self._folder.attempt(attempt)
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_json(path / _RECORD, {"handle": self.handle, "sites": sites})
 
@@ -379,12 +378,11 @@ def _site(pod: Mapping[str, Any], slots: int, before: int = 0) -> Site:
     )
 
 
-def new_handle(folder: RunFolder, job: Job, attempt: int) -> dict[str, Any]:
+def new_handle(job: Job, attempt: int) -> dict[str, Any]:
     """Return the handle of an attempt whose pods are about to be created."""
     asked = KubernetesOptions(**job.options)
     where = Cluster(asked.context, asked.namespace)
     return {
-        "folder": str(folder.path),
         "attempt": attempt,
         "made_by": attempt,
         "name": called(job, attempt),

@@ -11,7 +11,6 @@ import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from ...errors import DistError
@@ -60,7 +59,7 @@ class SeenPodsOptions(Options):
 
 
 class AttachedPods(AttachedJob):
-    """Shows the pods of one job, each as a rank. The handle is the run's folder and the job's name."""
+    """Shows the pods of one job, each as a rank. The handle is the job's name and options."""
 
     name: ClassVar[str] = "kubernetes-job"
     options: ClassVar[type[Options]] = SeenPodsOptions
@@ -113,10 +112,10 @@ class AttachedPods(AttachedJob):
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
         return {"get": _path(job.options)}
 
-    def poll(self, handle: Handle, cursor: Any) -> Poll:
+    def poll(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> Poll:
         try:
-            self._open(handle, cursor)
-            self._look(handle)
+            self._open(job, folder, handle, cursor)
+            self._look(folder, handle)
         except (DistError, Refusal) as error:
             self._trouble = str(error)
         if self._ranks is None and self._gone:
@@ -129,11 +128,11 @@ class AttachedPods(AttachedJob):
         self._trouble = self._trouble or self._watch.trouble
         pods = self._watch.pods
         if pods is not None:
-            self._follow(handle, pods)
+            self._follow(folder, handle, pods)
         self._positions |= {str(rank): log.position for rank, log in self._logs.items()}
         return self._as_poll(handle, {"ranks": self._ranks.of, "logs": dict(self._positions)})
 
-    def _open(self, handle: Handle, cursor: Any) -> None:
+    def _open(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> None:
         """Begin to watch the job, or continue for a process that began it."""
         if self._ranks is not None:
             return
@@ -148,7 +147,7 @@ class AttachedPods(AttachedJob):
         self._positions = dict((cursor or {}).get("logs", {}))
         self._ranks = Ranks(handle["kind"], self._job, (cursor or {}).get("ranks", {}))
 
-    def _look(self, handle: Handle) -> None:
+    def _look(self, folder: RunFolder, handle: Handle) -> None:
         """Update the state of the job, and what its pods wait for."""
         now = time.monotonic()
         if self._gone or self._ranks is None or now - self._looked < _LOOK_EVERY_S:
@@ -188,7 +187,7 @@ class AttachedPods(AttachedJob):
         spec = self._job["spec"]
         return waits_for(wanted, others, ours, bool(spec.get("runPolicy", spec).get("suspend")))
 
-    def _follow(self, handle: Handle, pods: Mapping[str, Mapping[str, Any]]) -> None:
+    def _follow(self, folder: RunFolder, handle: Handle, pods: Mapping[str, Mapping[str, Any]]) -> None:
         """Begin to read the log of each rank that has a pod."""
         assert self._ranks is not None
         assert self._cluster is not None
@@ -196,7 +195,7 @@ class AttachedPods(AttachedJob):
         self._pods = there
         for rank in there:
             if rank not in self._logs:
-                path = RunFolder(Path(handle["folder"])).rank(0, rank).output
+                path = folder.rank(0, rank).output
                 of_rank = functools.partial(self._of_rank, rank)
                 container = KINDS[handle["kind"]].container
                 known = self._positions.get(str(rank))
@@ -244,7 +243,7 @@ class AttachedPods(AttachedJob):
         count = max([handle["ranks"], *(rank + 1 for rank in self._shown)])
         return tuple(self._shown.get(rank) or RankState(rank) for rank in range(count))
 
-    def stop(self, handle: Handle, *, kill: bool) -> None:
+    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
         """Delete the job with its pods, as the user asked."""
         cluster = Cluster(handle["context"], handle["namespace"])
         body: dict[str, Any] = {"propagationPolicy": "Background", "preconditions": {"uid": handle["uid"]}}
@@ -254,7 +253,7 @@ class AttachedPods(AttachedJob):
             if refusal.status not in (404, 409):  # the job is deleted, and its name belongs to another one
                 raise DistError(f"we may not delete the job {handle['job']!r}: {refusal}") from None
 
-    def release(self, handle: Handle) -> str | None:
+    def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
         for log in self._logs.values():
             log.close()
         if self._watch is not None:

@@ -104,7 +104,7 @@ class Kubernetes(AllocatedRanks[PodAllocation]):
     def _new_allocation(
         self, job: Job, folder: RunFolder, attempt: int, before: PodAllocation | None
     ) -> PodAllocation:
-        return PodAllocation(new_handle(folder, job, attempt), job)
+        return PodAllocation(new_handle(job, attempt), job, folder)
 
     def _give_back(self, allocated: PodAllocation) -> None:
         try:
@@ -112,18 +112,19 @@ class Kubernetes(AllocatedRanks[PodAllocation]):
         except Refusal as refusal:
             print(f"{allocated.handle['name']} stays there: {refusal}", flush=True)
 
-    def poll(self, handle: Handle, cursor: Any) -> Poll:
+    def poll(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> Poll:
         with self._lock:
-            poll, allocated = super().poll(handle, cursor), self._known(handle)[0]
+            poll = super().poll(job, folder, handle, cursor)
+            allocated = self._known(job, folder, handle)
             if poll.attempt is not None:
                 allocated.goes_on(poll.attempt)
             return _unless_stranded(poll, allocated.stranded)
 
-    def release(self, handle: Handle) -> str | None:
+    def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
         with self._lock:
-            allocated, _, _ = self._known(handle)
+            allocated = self._known(job, folder, handle)
             if allocated.connected:
-                self._hosted.release(handle)
+                self._hosted.release(job, folder, handle)
             try:
                 allocated.free()
             except (DistError, Refusal) as error:

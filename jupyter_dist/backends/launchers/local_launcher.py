@@ -352,14 +352,14 @@ class Follower:
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
         return None  # the launcher ends with its supervisor
 
-    def poll(self, handle: Handle, cursor: Any) -> Poll:
+    def poll(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> Poll:
         waiting = None if self._turn is None else self._turn.poll()
         if waiting is not None:
             return waiting
         assert self._launched is not None, "submit comes first"
         return self._launched.poll()
 
-    def stop(self, handle: Handle, *, kill: bool) -> None:
+    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
         self._end(kill=kill)
 
     def _end(self, *, kill: bool, interrupt: bool = False) -> None:
@@ -368,13 +368,13 @@ class Follower:
         assert self._launched is not None, "submit comes first"
         self._launched.signal(kill=kill, interrupt=interrupt)
 
-    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+    def ask(self, job: Job, folder: RunFolder, handle: Handle, rank: int | None, verb: str) -> None:
         if verb == "stacks" and self._launched is not None:
             self._launched.stacks()
         elif verb == "interrupt":
             self._end(kill=False, interrupt=True)
 
-    def release(self, handle: Handle) -> str | None:
+    def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
         told = None if self._launched is None else self._launched.release()
         if self._turn is not None:
             self._turn.release()

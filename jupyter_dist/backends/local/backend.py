@@ -91,24 +91,24 @@ class Local:
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
         return None  # its processes end with their supervisor
 
-    def poll(self, handle: Handle, cursor: Any) -> Poll:
+    def poll(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> Poll:
         waiting = self._turn.poll()
         if waiting is not None:
             return waiting
         poll = self._processes.poll()
         return poll if self._serving is None else self._serving.settle(poll, self._processes.signal)
 
-    def stop(self, handle: Handle, *, kill: bool) -> None:
+    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
         if not self._turn.stop():
             self._processes.signal(kill=kill)
 
-    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+    def ask(self, job: Job, folder: RunFolder, handle: Handle, rank: int | None, verb: str) -> None:
         if verb == "stacks":
             self._processes.stacks()
         elif verb == "interrupt" and not self._turn.stop():
             self._processes.signal(kill=False, interrupt=True)
 
-    def release(self, handle: Handle) -> None:
+    def release(self, job: Job, folder: RunFolder, handle: Handle) -> None:
         self._turn.release()
 
 

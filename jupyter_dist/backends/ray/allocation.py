@@ -11,7 +11,6 @@ import functools
 import json
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ...errors import DistError, LaunchError
@@ -41,8 +40,8 @@ class RayAllocation:
     Ray does not answer.
     """
 
-    def __init__(self, handle: Handle, job: Job) -> None:
-        self.handle, self._job = handle, job
+    def __init__(self, handle: Handle, job: Job, folder: RunFolder) -> None:
+        self.handle, self._job, self._folder = handle, job, folder
         self._asked = RayOptions(**job.options)
         self._group: PlacementGroup | None = None
         self._sites: list[Site] = []
@@ -57,7 +56,7 @@ class RayAllocation:
             known = json.loads((folder.attempt(attempt) / _RECORD).read_bytes())
         except FileNotFoundError:
             return None
-        allocation = cls(known["handle"], job)
+        allocation = cls(known["handle"], job, folder)
         if known["sites"]:
             allocation._settle([Site(**site) for site in known["sites"]])
         return allocation
@@ -94,7 +93,7 @@ class RayAllocation:
     def write_down(self, attempt: int) -> None:
         """Record the allocation as the allocation of an attempt."""
         self.handle = {**self.handle, "attempt": attempt}
-        path = RunFolder(Path(self.handle["folder"])).attempt(attempt)
+        path = self._folder.attempt(attempt)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         sites = [dataclasses.asdict(site) for site in self._sites] if self.connected else []
         write_json(path / _RECORD, {"handle": self.handle, "sites": sites})

@@ -110,35 +110,37 @@ class Ray(AllocatedRanks[RayAllocation]):
             connection.connect(address, asked.read_runtime_env)
         except Unreachable as error:
             raise LaunchError(f"{error}. Nothing was started.") from None
-        handle = {"folder": str(folder.path), "address": address, "embedded": own}
-        return RayAllocation({**handle, "group": _called(job, attempt), "gpus": _gpus(asked)}, job)
+        handle = {"address": address, "embedded": own}
+        return RayAllocation({**handle, "group": _called(job, attempt), "gpus": _gpus(asked)}, job, folder)
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
         if RayOptions(**job.options).is_elastic:
             return self._elastic.find(job, folder, attempt)
         return super().find(job, folder, attempt)
 
-    def poll(self, handle: Handle, cursor: Any) -> Poll:
-        return self._elastic.poll(handle) if handle.get("elastic") else super().poll(handle, cursor)
-
-    def stop(self, handle: Handle, *, kill: bool) -> None:
+    def poll(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> Poll:
         if handle.get("elastic"):
-            self._elastic.stop(handle, kill=kill)
+            return self._elastic.poll(job, folder, handle)
+        return super().poll(job, folder, handle, cursor)
+
+    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
+        if handle.get("elastic"):
+            self._elastic.stop(job, folder, handle, kill=kill)
         else:
-            super().stop(handle, kill=kill)
+            super().stop(job, folder, handle, kill=kill)
 
-    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+    def ask(self, job: Job, folder: RunFolder, handle: Handle, rank: int | None, verb: str) -> None:
         if handle.get("elastic"):
-            self._elastic.ask(handle, rank, verb)
+            self._elastic.ask(job, folder, handle, rank, verb)
         else:
-            super().ask(handle, rank, verb)
+            super().ask(job, folder, handle, rank, verb)
 
-    def release(self, handle: Handle) -> str | None:
+    def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
         if handle.get("elastic"):
-            return self._elastic.release(handle)
+            return self._elastic.release(job, folder, handle)
         with self._lock:
-            allocated, _, _ = self._known(handle)
-            told = self._hosted.release(handle) if allocated.connected else None
+            allocated = self._known(job, folder, handle)
+            told = self._hosted.release(job, folder, handle) if allocated.connected else None
             try:
                 allocated.free()
             except Exception as error:  # our unused actors release the placement group themselves

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import threading
-from pathlib import Path
 from typing import Any
 
 from ...errors import LaunchError, Unreachable
@@ -47,10 +46,10 @@ class ElasticRay:
                 except Unreachable as error:
                     raise LaunchError(f"{error}. Nothing was started.") from None
                 self._handle = {"elastic": True, "address": address, "embedded": own, "gpus": gpus(asked)}
-                self._handle |= {"folder": str(folder.path), "first": attempt}
+                self._handle |= {"first": attempt}
                 self._make_allocations(job)
             self._handle = {**self._handle, "attempt": attempt}
-            self._write_down()
+            self._write_down(folder)
             self._hosted.submit(job, folder, attempt)
             return self._handle
 
@@ -58,38 +57,37 @@ class ElasticRay:
         known = self._recall(folder, attempt)
         return None if known is None else known["handle"]
 
-    def poll(self, handle: Handle) -> Poll:
+    def poll(self, job: Job, folder: RunFolder, handle: Handle) -> Poll:
         with self._lock:
-            if self._ours(handle).turn():
-                self._write_down()
-        return self._hosted.poll(handle)
+            if self._ours(job, folder, handle).turn():
+                self._write_down(folder)
+        return self._hosted.poll(job, folder, handle)
 
-    def stop(self, handle: Handle, *, kill: bool) -> None:
+    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
         with self._lock:
-            self._ours(handle)
-        self._hosted.stop(handle, kill=kill)
+            self._ours(job, folder, handle)
+        self._hosted.stop(job, folder, handle, kill=kill)
 
-    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
-        self._hosted.ask(handle, rank, verb)
+    def ask(self, job: Job, folder: RunFolder, handle: Handle, rank: int | None, verb: str) -> None:
+        self._hosted.ask(job, folder, handle, rank, verb)
 
-    def release(self, handle: Handle) -> str | None:
+    def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
         with self._lock:
-            allocations = self._ours(handle)
-            told = self._hosted.release(handle)
+            allocations = self._ours(job, folder, handle)
+            told = self._hosted.release(job, folder, handle)
             allocations.release()
             self._allocations = None
             if handle.get("embedded"):
                 local_cluster.end(handle["embedded"])
             return told
 
-    def _ours(self, handle: Handle) -> PerRankAllocations:
+    def _ours(self, job: Job, folder: RunFolder, handle: Handle) -> PerRankAllocations:
         """Return the run's allocations. Another process that requested them has recorded them."""
         if self._allocations is None:
-            folder = RunFolder(Path(handle["folder"]))
             known = self._recall(folder, handle["attempt"])
             assert known is not None
             self._handle = handle
-            allocations = self._make_allocations(Job.from_json(json.loads(folder.job.read_bytes())))
+            allocations = self._make_allocations(job)
             allocations.recall(known["rooms"])
         assert self._allocations is not None
         return self._allocations
@@ -107,9 +105,9 @@ class ElasticRay:
         )
         return self._allocations
 
-    def _write_down(self) -> None:
+    def _write_down(self, folder: RunFolder) -> None:
         assert self._allocations is not None
-        place = RunFolder(Path(self._handle["folder"])).attempt(self._handle["attempt"])
+        place = folder.attempt(self._handle["attempt"])
         make_private(place)
         write_json(place / _ROOMS, {"handle": self._handle, "rooms": self._allocations.to_json()})
 

@@ -49,7 +49,7 @@ def _fetch_model(job: Job, folder: RunFolder, into: Path) -> None:
 
 
 class AttachedTrainingJob(AttachedJob):
-    """Shows one training job. The handle is the run's folder and the job's name."""
+    """Shows one training job. The handle is the job's name and options."""
 
     name: ClassVar[str] = "sagemaker-job"
     options: ClassVar[type[Options]] = SeenJobOptions
@@ -97,9 +97,9 @@ class AttachedTrainingJob(AttachedJob):
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
         return {"describe_training_job": {"TrainingJobName": job.options["job"]}}
 
-    def poll(self, handle: Handle, cursor: Any) -> Poll:
+    def poll(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> Poll:
         try:
-            self._open(handle)
+            self._open(job, folder, handle)
         except Exception as error:
             return Poll(State.PENDING, RankState.all(handle["ranks"]), detail=str(error))
         assert self._watch is not None
@@ -141,9 +141,9 @@ class AttachedTrainingJob(AttachedJob):
         state = State.RUNNING if runs else State.PENDING
         return Poll(state, ranks, detail="; ".join(filter(None, (trouble, told))))
 
-    def stop(self, handle: Handle, *, kill: bool) -> None:
+    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
         """Stop the job itself, as the user asked."""
-        self._open(handle)
+        self._open(job, folder, handle)
         assert self._account is not None
         try:
             with self._account.asking(f"stop the training job {handle['job']!r}") as client:
@@ -152,19 +152,18 @@ class AttachedTrainingJob(AttachedJob):
             if look_at(self._account, handle["job"]).active:
                 raise
 
-    def release(self, handle: Handle) -> str | None:
+    def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
         if self._watch is None:
             return None
         self._watch.close()
         return bill(self._watch.seen)
 
-    def _open(self, handle: Handle) -> None:
+    def _open(self, job: Job, folder: RunFolder, handle: Handle) -> None:
         if self._watch is not None:
             return
         self._account = account = AwsAccount(handle["profile"], handle["region"])
         told = describe(account, handle["job"])
         self._speakers = Speakers.of(told)
-        folder = RunFolder(Path(handle["folder"]))
         self._logs = ConsoleLogs(account, handle["job"], folder, self._speakers)
         look = functools.partial(look_again, account)
         self._watch = JobWatch(look, read(told, account.region), _LOOK_EVERY_S)

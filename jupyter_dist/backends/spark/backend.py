@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 from ...folder import RunFolder
@@ -90,7 +88,7 @@ class Spark:
             self._stopping = False
             if self._hosted is not None and (self._slots is None or self._slots.look() is Step.HELD):
                 return self._hand_over(job, folder, attempt)
-            self._give_back()
+            self._give_back(job, folder)
             asked = SparkOptions(**job.options)
             self._hosted = Hosted(self._hosting)
             if asked.on_driver:
@@ -107,19 +105,19 @@ class Spark:
             )
             self._times += 1
             self._slots.begin()
-            return self._handle(folder, attempt)
+            return {"attempt": attempt}
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
         """End what another process has left of the attempt. Returns None: nothing of it runs afterwards."""
         _end_forgotten(job, attempt)
         return None
 
-    def poll(self, handle: Handle, cursor: Any) -> Poll:
+    def poll(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> Poll:
         with self._lock:
             if self._hosted is None:
-                return self._forgotten(handle)
+                return self._forgotten(job, handle)
             if self._slots is not None and not self._submitted:
-                step, job, folder = self._slots.look(), _job(handle), RunFolder(Path(handle["folder"]))
+                step = self._slots.look()
                 if self._stopping or step is Step.ENDED:
                     self._slots.end()
                     ended = State.STOPPED if self._stopping else State.FAILED
@@ -128,29 +126,26 @@ class Spark:
                     ranks = RankState.all(job.world_size)
                     return Poll(State.PENDING, ranks, detail=self._slots.detail)
                 self._hand_over(job, folder, int(handle["attempt"]))
-            return self._hosted.poll(handle, cursor, wait_s=self.poll_interval_s)
+            return self._hosted.poll(job, folder, handle, cursor, wait_s=self.poll_interval_s)
 
-    def stop(self, handle: Handle, *, kill: bool) -> None:
+    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
         self._stopping = True
         if self._hosted is not None and self._submitted:
-            self._hosted.stop(handle, kill=kill)
+            self._hosted.stop(job, folder, handle, kill=kill)
 
-    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
+    def ask(self, job: Job, folder: RunFolder, handle: Handle, rank: int | None, verb: str) -> None:
         if self._hosted is not None and self._submitted:
-            self._hosted.ask(handle, rank, verb)
+            self._hosted.ask(job, folder, handle, rank, verb)
 
-    def release(self, handle: Handle) -> None:
+    def release(self, job: Job, folder: RunFolder, handle: Handle) -> None:
         with self._lock:
             if self._hosted is None:
-                _end_forgotten(_job(handle), int(handle["attempt"]))
+                _end_forgotten(job, int(handle["attempt"]))
                 return
-            self._give_back(handle)
+            self._give_back(job, folder)
             session, self._session = self._session, None
         if session is not None:
             session.close()
-
-    def _handle(self, folder: RunFolder, attempt: int) -> Handle:
-        return {"folder": str(folder.path), "attempt": attempt}
 
     def _hand_over(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
         """Submit the attempt to the known machines."""
@@ -158,10 +153,10 @@ class Spark:
         self._submitted = True
         return self._hosted.submit(job, folder, attempt)
 
-    def _give_back(self, handle: Handle | None = None) -> None:
+    def _give_back(self, job: Job, folder: RunFolder) -> None:
         """Release the machines of the attempt, and their slots."""
         if self._hosted is not None and self._submitted:
-            self._hosted.release({} if handle is None else handle)
+            self._hosted.release(job, folder, {})
         if self._slots is not None:
             self._slots.end()
         self._hosted, self._slots, self._submitted = None, None, False
@@ -198,12 +193,11 @@ class Spark:
             self._session = open_session(_spark_address(job))
         return self._session
 
-    def _forgotten(self, handle: Handle) -> Poll:
+    def _forgotten(self, job: Job, handle: Handle) -> Poll:
         """Return the state after the death of the process that had the slots.
 
         Lifelines have ended the ranks, or Spark does.
         """
-        job = _job(handle)
         _end_forgotten(job, int(handle["attempt"]))
         return _nothing_ran(
             job, State.FAILED, "the process that held its Spark tasks has ended, and the ranks with it"
@@ -217,10 +211,6 @@ def _nothing_ran(job: Job, state: State, detail: str | None, *, final: bool = Fa
 
 def _stage_name(run: str, attempt: int) -> str:
     return f"jupyter-dist-{run}-{attempt}"
-
-
-def _job(handle: Handle) -> Job:
-    return Job.from_json(json.loads(RunFolder(Path(handle["folder"])).job.read_bytes()))
 
 
 def _spark_address(job: Job) -> SparkAddress:

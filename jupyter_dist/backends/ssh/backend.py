@@ -89,17 +89,17 @@ class Ssh:
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
         return self._hosted.find(job, folder, attempt)
 
-    def poll(self, handle: Handle, cursor: Any) -> Poll:
-        return self._hosted.poll(handle, cursor)
+    def poll(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> Poll:
+        return self._hosted.poll(job, folder, handle, cursor)
 
-    def stop(self, handle: Handle, *, kill: bool) -> None:
-        self._hosted.stop(handle, kill=kill)
+    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
+        self._hosted.stop(job, folder, handle, kill=kill)
 
-    def ask(self, handle: Handle, rank: int | None, verb: str) -> None:
-        self._hosted.ask(handle, rank, verb)
+    def ask(self, job: Job, folder: RunFolder, handle: Handle, rank: int | None, verb: str) -> None:
+        self._hosted.ask(job, folder, handle, rank, verb)
 
-    def release(self, handle: Handle) -> str | None:
-        return self._hosted.release(handle)
+    def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
+        return self._hosted.release(job, folder, handle)
 
 
 def _hosting(job: Job, folder: RunFolder) -> Hosting:

@@ -384,12 +384,12 @@ def test_one_that_is_asked_for_twice_is_one(plane: AzurePlane, tmp_path: Path) -
     plane.expire()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(platform_job, "_TRIES_S", 0.5)
-        refused = str(backend.release(handle))
+        refused = str(backend.release(run.job, run.folder, handle))
     assert f"job {name} may still be running and cost money: cannot cancel the job" in refused
     where = f"--workspace-name {plane.workspace} --resource-group {plane.group}"
     assert f"az ml job cancel --name {name} {where} --subscription {plane.subscription}; see" in refused
     plane.sign_in()
-    told = backend.release(handle)
+    told = backend.release(run.job, run.folder, handle)
     assert told is not None
     assert f"job {name}" in told
     until(lambda: not plane.active(), "the job's end")

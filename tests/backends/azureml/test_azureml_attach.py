@@ -249,9 +249,15 @@ def test_a_log_that_may_not_be_read(
     until(lambda: said in str(run.status.reason), "the reason")
     monkeypatch.setattr(attached, "_REFUSED_S", 0.0)
     backend = AttachedCommandJob()
-    handle = backend.submit(run.job, RunFolder(tmp_path / "other"), 0)
-    until(lambda: backend.poll(handle, None).state is State.SUCCEEDED, "its end without a log")
-    assert "its log is not all here: cannot read the log of the job 'behind'" in str(backend.release(handle))
+    other = RunFolder(tmp_path / "other")
+    handle = backend.submit(run.job, other, 0)
+    until(
+        lambda: backend.poll(run.job, other, handle, None).state is State.SUCCEEDED,
+        "its end without a log",
+    )
+    assert "its log is not all here: cannot read the log of the job 'behind'" in str(
+        backend.release(run.job, other, handle)
+    )
     plane.heal()
     wait_for_end(run)
     assert (run.state, run.log(0)) == (State.SUCCEEDED, "x\n")

@@ -302,11 +302,11 @@ def test_a_submission_is_found_again_and_never_doubled(
     workspace.fail("/jobs/", 401, "UNAUTHENTICATED")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(platform_job, "_TRIES_S", 0.5)
-        told = str(Databricks().release(handle))
+        told = str(Databricks().release(run.job, run.folder, handle))
     assert f"job run {number} may still be running and cost money: cannot end job run {number}" in told
     assert f"in a terminal: databricks jobs cancel-run {number}; see" in told
     workspace.heal()
-    Databricks().release(handle)
+    Databricks().release(run.job, run.folder, handle)
     wait_until_true(lambda: not workspace.active(), "the job run to end")
     assert Databricks().find(run.job, run.folder, 0) is None
     assert left_in(workspace, run.folder.id) == []
@@ -399,11 +399,11 @@ def test_a_job_run_that_is_deleted_on_its_page(
     number = handle["job_run"]["number"]
     workspace.cancel(number)
     workspace.delete(number)
-    wait_until_true(lambda: backend.poll(handle, None).state is State.FAILED, "the end")
+    wait_until_true(lambda: backend.poll(run.job, run.folder, handle, None).state is State.FAILED, "the end")
     assert f"job run {number} is gone: it was deleted in the workspace" in str(
-        backend.poll(handle, None).detail
+        backend.poll(run.job, run.folder, handle, None).detail
     )
-    backend.release(handle)
+    backend.release(run.job, run.folder, handle)
     assert left_in(workspace, run.folder.id) == []
 
 

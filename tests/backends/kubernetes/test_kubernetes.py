@@ -318,7 +318,7 @@ def test_a_submission_that_was_cut_off_is_gone_on_with(stub: Stub, tmp_path: Pat
     stub.answers["POST services"] = [(201, {})]
     stub.answers["GET pods"] = [(200, {"metadata": {"resourceVersion": "1"}, "items": []})]
     job = asked_job(2)
-    room = PodAllocation(new_handle(RunFolder(tmp_path), job, 0), job)
+    room = PodAllocation(new_handle(job, 0), job, RunFolder(tmp_path))
     room.ask()
     room.leave()
     keys = [key for key, _, _ in stub.asked if "pods" not in key]

@@ -22,7 +22,7 @@ from jupyter_dist.backends.kubernetes.logs import RankLog, Rest
 from jupyter_dist.conformance.deadlines import wait_until as until
 from jupyter_dist.conformance.run_control import wait_for_end
 from jupyter_dist.errors import InputError
-from jupyter_dist.folder import find, runs
+from jupyter_dist.folder import runs
 from jupyter_dist.job import State
 from jupyter_dist.record.process_identity import start_ticks
 from jupyter_dist.showing.run import Run
@@ -269,8 +269,10 @@ def test_who_ends_it_and_who_only_looks(plane: Plane) -> None:
         assert run.state is State.STOPPED, run.status
     assert "the Job deleted was deleted" in str(deleted.status.reason)
     assert plane.api.get(_path("Job"))["items"] == []
-    known = AttachedPods().submit(ours.job, find(ours.id), 0)
-    poll = AttachedPods().poll(known, None)  # as a supervisor sees it that comes after that
+    known = AttachedPods().submit(ours.job, ours.folder, 0)
+    poll = AttachedPods().poll(
+        ours.job, ours.folder, known, None
+    )  # as a supervisor sees it that comes after that
     assert (poll.state, poll.detail) == (State.STOPPED, "the Job ours was deleted")
 
 

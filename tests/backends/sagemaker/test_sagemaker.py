@@ -164,7 +164,7 @@ def test_a_submission_is_found_again_and_never_doubled(plane: SageMakerPlane, tm
     assert SageMaker().submit(run.job, run.folder, 0)["training_job"]["name"] == name
     assert [each for each in plane.jobs if run.folder.id in each] == [name]
     assert run_key(run.folder).hex() not in json.dumps(handle)
-    SageMaker().release(handle)
+    SageMaker().release(run.job, run.folder, handle)
     until(lambda: not plane.jobs[name].active, "the job's end")
     assert plane.jobs[name].status == "Stopped"
     assert SageMaker().find(run.job, run.folder, 0) is None
@@ -200,7 +200,7 @@ def test_a_driver_whose_sign_in_has_expired_forgets_no_job(plane: SageMakerPlane
         SageMaker().find(run.job, run.folder, 0)
     plane.heal()
     assert SageMaker().find(run.job, run.folder, 0) is not None
-    SageMaker().release(handle)
+    SageMaker().release(run.job, run.folder, handle)
 
 
 def test_a_job_is_ended_once_its_user_has_signed_in_again(
@@ -213,7 +213,7 @@ def test_a_job_is_ended_once_its_user_has_signed_in_again(
     handle = backend.submit(run.job, run.folder, 0)
     plane.fail("Describe|Stop| as ada", 400, "ExpiredTokenException", "The token is expired")
     asked = len(plane.requests)
-    release = threading.Thread(target=lambda: told.append(backend.release(handle)))
+    release = threading.Thread(target=lambda: told.append(backend.release(run.job, run.folder, handle)))
     release.start()
     until(lambda: plane.requests[asked:].count("DescribeTrainingJob") > 1, "a second try")
     plane.heal()
@@ -232,12 +232,12 @@ def test_a_job_that_cannot_be_ended_is_told_of(
     handle = backend.submit(run.job, run.folder, 0)
     name = handle["training_job"]["name"]
     plane.fail("Describe|Stop", 400, "ExpiredTokenException", "The token is expired")
-    told = str(backend.release(handle))
+    told = str(backend.release(run.job, run.folder, handle))
     assert f"job {name} may still be running and cost money: cannot stop the training job" in told
     command = f"aws sagemaker stop-training-job --training-job-name {name} --region us-east-1"
     assert f"To end it, in a terminal: {command}; see https://" in told
     plane.heal()
-    SageMaker().release(handle)
+    SageMaker().release(run.job, run.folder, handle)
 
 
 @pytest.mark.parametrize(("hosts_s", "busy"), [(20.0, False), (0.5, True)])
@@ -254,7 +254,7 @@ def test_a_job_is_ended_in_time_though_nothing_else_gets_done(
     backend._served = True  # as if its ranks had run
     if busy:
         plane.fail(" as ada", 503, "SlowDown")
-    backend.release(handle)
+    backend.release(run.job, run.folder, handle)
     assert job.asked.is_set(), "not forgotten"
 
 
@@ -267,7 +267,7 @@ def test_a_job_is_told_to_end_though_nobody_can_look_after_it(
     handle = backend.submit(run.job, run.folder, 0)
     name = handle["training_job"]["name"]
     plane.fail("Describe", 400, "AccessDeniedException", "no longer")
-    told = str(backend.release(handle))
+    told = str(backend.release(run.job, run.folder, handle))
     assert f"job {name} was asked to end; cannot look after the training job" in told
     assert plane.jobs[name].asked.is_set()
     plane.heal()
@@ -370,7 +370,7 @@ def test_a_model_that_is_none(plane: SageMakerPlane, tmp_path: Path) -> None:
     run = made(tmp_path)
     handle = SageMaker().submit(run.job, run.folder, 0)
     name = handle["training_job"]["name"]
-    SageMaker().release(handle)
+    SageMaker().release(run.job, run.folder, handle)
     until(lambda: not plane.jobs[name].active, "the job's end")
     with pytest.raises(DistError, match=r"is still running\. Its model is ready when it has ended"):
         run_model.model(run.folder)
@@ -427,7 +427,7 @@ def test_every_call_is_throttled_in_its_turn(plane: SageMakerPlane, runs: Runs, 
     again = made(tmp_path)
     handle = SageMaker().submit(again.job, again.folder, 0)
     plane.fail("StopTrainingJob|DescribeTrainingJob", 400, "ThrottlingException", "Rate exceeded", times=6)
-    SageMaker().release(handle)
+    SageMaker().release(run.job, run.folder, handle)
     assert plane.jobs[handle["training_job"]["name"]].asked.is_set(), "not forgotten"
 
 

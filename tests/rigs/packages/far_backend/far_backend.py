@@ -97,7 +97,7 @@ class Near:
         name = f"{job.id}-{attempt}"
         return {"name": name} if (Path(os.environ["FAR_STORE"]) / name).exists() else None
 
-    def poll(self, handle: Any, cursor: Any) -> Poll:
+    def poll(self, job: Job, folder: RunFolder, handle: Any, cursor: Any) -> Poll:
         place = self._place(handle)
         self._mood("poll", self._asked(place))
         if (place / "released").exists():
@@ -110,15 +110,15 @@ class Near:
         ranks = tuple(RankState.from_json(rank) for rank in found["ranks"])
         return Poll(State(found["state"]), ranks, cursor=(cursor or 0) + 1, detail=found.get("detail"))
 
-    def stop(self, handle: Any, *, kill: bool) -> None:
+    def stop(self, job: Job, folder: RunFolder, handle: Any, *, kill: bool) -> None:
         place = self._place(handle)
         self._mood("kill" if kill else "stop", self._asked(place))
         (place / ("kill" if kill else "stop")).touch()
 
-    def ask(self, handle: Any, rank: int | None, verb: str) -> None:
+    def ask(self, job: Job, folder: RunFolder, handle: Any, rank: int | None, verb: str) -> None:
         self._mood("ask", self._asked(self._place(handle)))
 
-    def release(self, handle: Any) -> None:
+    def release(self, job: Job, folder: RunFolder, handle: Any) -> None:
         place = self._place(handle)
         self._mood("release", self._asked(place))
         (place / "released").touch()

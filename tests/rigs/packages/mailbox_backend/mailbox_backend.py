@@ -99,19 +99,19 @@ class Tents:
             return None
         return {**self._hosted.find(job, folder, attempt), "run": job.id}
 
-    def poll(self, handle: Any, cursor: Any) -> Poll:
+    def poll(self, job: Job, folder: RunFolder, handle: Any, cursor: Any) -> Poll:
         for child in self._children:
             child.poll()  # no zombies
-        return self._hosted.poll(handle)
+        return self._hosted.poll(job, folder, handle)
 
-    def stop(self, handle: Any, *, kill: bool) -> None:
-        self._hosted.stop(handle, kill=kill)
+    def stop(self, job: Job, folder: RunFolder, handle: Any, *, kill: bool) -> None:
+        self._hosted.stop(job, folder, handle, kill=kill)
 
-    def ask(self, handle: Any, rank: int | None, verb: str) -> None:
-        self._hosted.ask(handle, rank, verb)
+    def ask(self, job: Job, folder: RunFolder, handle: Any, rank: int | None, verb: str) -> None:
+        self._hosted.ask(job, folder, handle, rank, verb)
 
-    def release(self, handle: Any) -> None:
-        self._hosted.release(handle)
+    def release(self, job: Job, folder: RunFolder, handle: Any) -> None:
+        self._hosted.release(job, folder, handle)
         for signum in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + _END_S
             for _, pid in _processes(handle["run"]):

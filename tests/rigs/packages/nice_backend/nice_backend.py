@@ -59,7 +59,7 @@ class Nice:
     def find(self, job: Job, folder: RunFolder, attempt: int) -> None:
         return None  # the ranks end with their supervisor
 
-    def poll(self, handle: Any, cursor: Any) -> Poll:
+    def poll(self, job: Job, folder: RunFolder, handle: Any, cursor: Any) -> Poll:
         for number, (rank, process) in enumerate(zip(self._ranks, self._processes, strict=True)):
             code = process.poll()
             if rank.state is State.RUNNING and code is not None:
@@ -72,15 +72,15 @@ class Nice:
         running = tuple(rank.pid for rank in self._ranks if rank.pid and not rank.state.ended)
         return Poll(next(s for s in order if s in states), tuple(self._ranks), pids=running)
 
-    def stop(self, handle: Any, *, kill: bool) -> None:
+    def stop(self, job: Job, folder: RunFolder, handle: Any, *, kill: bool) -> None:
         self._stopping = True
         self._send(signal.SIGKILL if kill else signal.SIGTERM)
 
-    def ask(self, handle: Any, rank: int | None, verb: str) -> None:
+    def ask(self, job: Job, folder: RunFolder, handle: Any, rank: int | None, verb: str) -> None:
         if verb == "stacks":
             self._send(STACK_SIGNAL)
 
-    def release(self, handle: Any) -> None:
+    def release(self, job: Job, folder: RunFolder, handle: Any) -> None:
         pass  # nothing is held
 
     def _send(self, signum: int) -> None:
