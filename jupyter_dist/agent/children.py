@@ -13,7 +13,7 @@ from typing import Any
 
 from ..worker import layout
 from ..worker.boot import STACK_SIGNAL
-from ..worker.process_groups import guard_groups, kill_group, peak_memory_bytes
+from ..worker.process_groups import guard_groups, kill_group, peak_memory_bytes, reap, signal_if
 from .rank_fork import fork_rank
 
 __all__ = ["Child", "Children", "end_leftovers", "start_guard"]
@@ -120,14 +120,14 @@ class Children:
         ended = []
         for child in self.running:
             try:
-                done, status, usage = os.wait4(child.pid, os.WNOHANG)
+                reaped = reap(child.pid)
             except ChildProcessError:
                 child.end = {"ended": time.time()}
                 ended.append(child)
                 continue
-            if not done:
+            if reaped is None:
                 continue
-            kill_group(child.pid)  # the process's own children
+            status, usage = reaped
             code = os.waitstatus_to_exitcode(status)
             child.end = {
                 "ended": time.time(),
@@ -162,8 +162,11 @@ class Children:
             if kill:
                 kill_group(pid)
             else:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
+                self._signal_launched(pid, signal.SIGTERM)
+
+    def _signal_launched(self, pid: int, signum: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal_if(pid, signum, lambda pid: _is_of(pid, self._stage))
 
     def _launched(self) -> list[int]:
         """Return the pids of ranks that a launcher started here (launched_rank.py), not this process."""
@@ -180,8 +183,7 @@ class Children:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child.pid, STACK_SIGNAL)
         for pid in self._launched():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, STACK_SIGNAL)
+            self._signal_launched(pid, STACK_SIGNAL)
 
     def _write_down(self, child: Child) -> None:
         # On a full disk only a later agent lacks this entry. The driver gets the report in any case.
@@ -227,17 +229,14 @@ def _guard(read: int, stage: str) -> None:
 
 def end_leftovers(stage: str) -> None:
     """Kill all processes of this stage except this one and its parent. Does nothing without /proc."""
-    marker = f"JUPYTER_DIST_STAGE={stage}".encode()
     for _ in range(3):  # the processes may start others meanwhile
         found = False
         with contextlib.suppress(OSError):
             for name in os.listdir("/proc"):
                 if not name.isdigit() or int(name) in (os.getpid(), os.getppid()):
                     continue
-                with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
-                    if marker in file.read().split(b"\0"):
-                        os.kill(int(name), signal.SIGKILL)
-                        found = True
+                with contextlib.suppress(OSError):
+                    found |= signal_if(int(name), signal.SIGKILL, lambda pid: _is_of(pid, stage))
         if not found:
             return
 

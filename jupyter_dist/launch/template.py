@@ -29,6 +29,7 @@ from typing import Any
 from ..errors import DistError
 from ..folder import RunFolder
 from ..processes import forking
+from ..processes.umask import current_umask
 from .preload import NO_THREADS, expand
 
 __all__ = ["close", "import_environ", "launch", "observe", "prepare", "wanted"]
@@ -93,9 +94,8 @@ class _Template:
 
     def launch(self, folder: RunFolder, env: Mapping[str, str], why_cold: str | None) -> None:
         """Let the template fork a supervisor. Blocks. Raises OSError, ValueError or TimeoutError."""
-        umask = os.umask(0o077)
-        os.umask(umask)
-        self._send({"launch": str(folder.path), "env": dict(env), "umask": umask, "cold": why_cold})
+        told = {"launch": str(folder.path), "env": dict(env), "umask": current_umask(), "cold": why_cold}
+        self._send(told)
         while True:
             self._await(folder)
             answer = self._receive()

@@ -15,6 +15,7 @@ import pytest
 from jupyter_dist import folder as folders
 from jupyter_dist.commands import dispatch
 from jupyter_dist.commands.run_commands import Context
+from jupyter_dist.errors import LaunchError
 from jupyter_dist.job import State
 from jupyter_dist.launch import submission
 from jupyter_dist.manage import removal
@@ -110,7 +111,7 @@ def test_whatever_ends_a_launch_before_it_is_handed_over_leaves_no_folder(
             raise error("now")
 
     monkeypatch.setattr(folders, step, fail)
-    with pytest.raises((error, folders.LaunchError)):
+    with pytest.raises((error, LaunchError)):
         launch_cell("local", "1")
     assert os.listdir(own_folders) == []
 

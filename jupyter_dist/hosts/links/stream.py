@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import os
 import select
-import signal
 import socket
 import subprocess
 import time
@@ -21,6 +20,7 @@ from typing import IO, Any, Protocol
 
 from ...agent import stage_program as stage
 from ...agent.frames import Frame, FrameError, Frames, encode
+from ...worker.process_groups import kill_group, poll
 from ..staged_files import Shipped
 from .link import LinkError, Reach
 
@@ -81,8 +81,8 @@ class Pipe:
             with contextlib.suppress(OSError):
                 each.close()
         if self.process is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+            if self.process.returncode is None:
+                kill_group(self.process.pid)
             self.process.wait()
 
 
@@ -346,7 +346,7 @@ class StreamLink:
     def _at_end(self, pipe: Pipe) -> None:
         now = time.monotonic()
         self._ended_at = self._ended_at or now
-        ended = pipe.process is None or pipe.process.poll() is not None
+        ended = pipe.process is None or poll(pipe.process) is not None
         if not ended and now - self._ended_at < 2:
             return
         self._listen(pipe)
