@@ -13,6 +13,7 @@ from typing import Any
 
 from ..worker import layout
 from ..worker.boot import STACK_SIGNAL
+from ..worker.line_file import append_line
 from ..worker.process_groups import guard_groups, kill_group, peak_memory_bytes, reap, signal_if
 from .rank_fork import fork_rank
 
@@ -187,8 +188,8 @@ class Children:
 
     def _write_down(self, child: Child) -> None:
         # On a full disk only a later agent lacks this entry. The driver gets the report in any case.
-        with contextlib.suppress(OSError), open(self._journal, "a") as file:
-            file.write(json.dumps(child.to_json()) + "\n")
+        with contextlib.suppress(OSError):
+            append_line(self._journal, json.dumps(child.to_json()).encode() + b"\n")
 
     def _recall(self) -> None:
         """Read the processes of an earlier agent from the journal. They ended with that agent."""

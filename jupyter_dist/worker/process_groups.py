@@ -10,11 +10,14 @@ import contextlib
 import os
 import resource
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from .process_identity import start_ticks
+
+if TYPE_CHECKING:
+    import subprocess
 
 __all__ = [
     "guard_groups",
