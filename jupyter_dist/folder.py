@@ -253,7 +253,7 @@ def open_private(path: Path, flags: int) -> int:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace a file. Readers see the whole old or the whole new file. Does not sync it to the disk."""
-    # Threads, processes and hosts may write at once, each into an own temporary file. The last one wins.
+    # Threads, processes and hosts may write at once, each into its own temporary file. The last one wins.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     fd = open_private(temporary, os.O_WRONLY | os.O_EXCL)
     try:
@@ -310,11 +310,11 @@ def runs(root: Path | None = None, *, trials: bool = False) -> Iterator[RunFolde
 
 
 def unfinished() -> list[RunFolder]:
-    """Return the folders that are no runs yet, because their launch has not written the job."""
+    """Return the folders whose launch has not written the job. No supervisor has ever used them."""
     root = runs_root()
     with contextlib.suppress(OSError):
         made = [RunFolder(root / name) for name in os.listdir(root) if _ID.fullmatch(name)]
-        return [folder for folder in made if not folder.job.exists()]
+        return [f for f in made if not f.job.exists() and not f.supervisor_log.exists()]
     return []
 
 

@@ -15,7 +15,8 @@ from typing import Any
 from ..worker import layout
 from ..worker.boot import STACK_SIGNAL
 from ..worker.host.os_errors import reason
-from ..worker.process_groups import guard_groups, kill_group, peak_memory_bytes
+from ..worker.line_file import append_line
+from ..worker.process_groups import guard_groups, kill_group, peak_memory_bytes, reap, signal_if
 from .rank_fork import fork_rank
 
 __all__ = ["Child", "Children", "end_leftovers", "start_guard"]
@@ -123,14 +124,14 @@ class Children:
         ended = []
         for child in self.running:
             try:
-                done, status, usage = os.wait4(child.pid, os.WNOHANG)
+                reaped = reap(child.pid)
             except ChildProcessError:
                 child.end = {"ended": time.time()}
                 ended.append(child)
                 continue
-            if not done:
+            if reaped is None:
                 continue
-            kill_group(child.pid)  # the process's own children
+            status, usage = reaped
             code = os.waitstatus_to_exitcode(status)
             child.end = {
                 "ended": time.time(),
@@ -186,8 +187,11 @@ class Children:
             if kill:
                 kill_group(pid)
             else:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
+                self._signal_launched(pid, signal.SIGTERM)
+
+    def _signal_launched(self, pid: int, signum: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal_if(pid, signum, lambda pid: _is_of(pid, self._stage))
 
     def _launched(self) -> list[int]:
         """Return the pids of ranks that a launcher started here (launched_rank.py), not this process."""
@@ -204,13 +208,12 @@ class Children:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child.pid, STACK_SIGNAL)
         for pid in self._launched():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, STACK_SIGNAL)
+            self._signal_launched(pid, STACK_SIGNAL)
 
     def _write_down(self, child: Child) -> None:
         # On a full disk only a later agent lacks this entry. The driver gets the report in any case.
-        with contextlib.suppress(OSError), open(self._journal, "a") as file:
-            file.write(json.dumps(child.to_json()) + "\n")
+        with contextlib.suppress(OSError):
+            append_line(self._journal, json.dumps(child.to_json()).encode() + b"\n")
 
     def _recall(self) -> None:
         """Read the processes of an earlier agent from the journal. They ended with that agent."""
@@ -251,17 +254,14 @@ def _guard(read: int, stage: str) -> None:
 
 def end_leftovers(stage: str) -> None:
     """Kill all processes of this stage except this one and its parent. Does nothing without /proc."""
-    marker = f"JUPYTER_DIST_STAGE={stage}".encode()
     for _ in range(3):  # the processes may start others meanwhile
         found = False
         with contextlib.suppress(OSError):
             for name in os.listdir("/proc"):
                 if not name.isdigit() or int(name) in (os.getpid(), os.getppid()):
                     continue
-                with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
-                    if marker in file.read().split(b"\0"):
-                        os.kill(int(name), signal.SIGKILL)
-                        found = True
+                with contextlib.suppress(OSError):
+                    found |= signal_if(int(name), signal.SIGKILL, lambda pid: _is_of(pid, stage))
         if not found:
             return
 

@@ -8,12 +8,10 @@ wheel depends on. So the same wheel is built once.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tarfile
@@ -23,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import DistError
+from ..worker.process_groups import kill_group
 from .horovod_recipe import SHA256, VERSION, Recipe
 
 __all__ = ["Progress", "build", "cache_root", "cached", "check", "default_jobs", "install", "patch"]
@@ -239,8 +238,8 @@ def _pip(
                         watch(line)
                 code = process.wait()
             except BaseException:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # kills the compilers too
+                if process.returncode is None:
+                    kill_group(process.pid)  # kills the compilers too
                 raise
     if code:
         raise DistError(_failure(arguments[0], log, time.monotonic() - started))

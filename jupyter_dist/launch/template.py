@@ -28,6 +28,7 @@ from typing import Any
 from ..errors import DistError
 from ..folder import RunFolder
 from ..processes import forking
+from ..processes.umask import current_umask
 from .messages import receive, send
 from .preload import NO_THREADS, expand
 from .spare_supervisor import SpareSupervisor, fork_supervisor
@@ -96,9 +97,7 @@ class _Template:
 
     def launch(self, folder: RunFolder, env: Mapping[str, str], why_cold: str | None, ranks: int) -> None:
         """Let a fork of the template supervise it. Blocks. Raises OSError, ValueError or TimeoutError."""
-        umask = os.umask(0o077)
-        os.umask(umask)
-        told = {"launch": str(folder.path), "env": dict(env), "umask": umask, "cold": why_cold}
+        told = {"launch": str(folder.path), "env": dict(env), "umask": current_umask(), "cold": why_cold}
         self._send({**told, "ranks": 0 if why_cold else ranks})
         while True:
             self._await(folder)

@@ -7,8 +7,9 @@ import os
 import signal
 
 from ..worker import layout
+from ..worker.process_groups import signal_if
 
-__all__ = ["end_leftovers"]
+__all__ = ["end_leftovers", "is_of"]
 
 
 def end_leftovers(run_id: str) -> list[int]:
@@ -22,20 +23,24 @@ def end_leftovers(run_id: str) -> list[int]:
     killed: list[int] = []
     try:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        here = os.readlink("/proc/self/ns/pid")
+        here = _namespace("self")
     except OSError:
         return killed
     for pid in pids:
         if pid == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            if _is_of(pid, run_id) and os.readlink(f"/proc/{pid}/ns/pid") == here:
-                os.kill(pid, signal.SIGKILL)
+            if signal_if(pid, signal.SIGKILL, lambda pid: is_of(pid, run_id) and _namespace(pid) == here):
                 killed.append(pid)
     return killed
 
 
-def _is_of(pid: int, run_id: str) -> bool:
+def _namespace(pid: int | str) -> str:
+    return os.readlink(f"/proc/{pid}/ns/pid")
+
+
+def is_of(pid: int, run_id: str) -> bool:
+    """Return whether a process belongs to the run. Raises OSError if that cannot be read."""
     with open(f"/proc/{pid}/environ", "rb") as file:
         if f"JUPYTER_DIST_RUN_ID={run_id}".encode() in file.read().split(b"\0"):
             return True

@@ -18,7 +18,7 @@ from ..folder import RunFolder, open_private
 from ..job import Job, Poll, RankState, State
 from ..worker.boot import STACK_SIGNAL
 from ..worker.host.os_errors import reason
-from ..worker.process_groups import kill_group, peak_memory_bytes
+from ..worker.process_groups import kill_group, peak_memory_bytes, reap
 from . import forking
 
 __all__ = ["PACKAGE_ROOT", "Processes", "RankSpec"]
@@ -87,12 +87,12 @@ class Processes:
 
     def _reap(self, rank: RankState, pid: int) -> RankState:
         try:
-            done, status, usage = os.wait4(pid, os.WNOHANG)
+            reaped = reap(pid)
         except ChildProcessError:
             return dataclasses.replace(rank, state=State.LOST, ended=time.time())
-        if not done:
+        if reaped is None:
             return rank
-        kill_group(pid)  # the rank's own child processes
+        status, usage = reaped
         code = os.waitstatus_to_exitcode(status)
         state = State.SUCCEEDED if code == 0 else State.STOPPED if pid in self._signalled else State.FAILED
         return dataclasses.replace(

@@ -5,6 +5,7 @@
     RUNS/ID/payload.buffers     out-of-band buffers, mapped by the ranks
     RUNS/ID/modules/            the notebook's own .py files, first on the ranks' sys.path
     RUNS/ID/about.json          name, tags and note, by whoever names the run (record/run_labels.py)
+    RUNS/ID/.about.lock         locked while somebody changes about.json
     RUNS/ID/environment.json    packages and git commit at the start (record/provenance.py)
     RUNS/ID/state.json          the state of the run, replaced atomically by the supervisor
     RUNS/ID/moment.idx          when new lines of the ranks were last noted, for all ranks (time_index.py)
@@ -15,7 +16,8 @@
     RUNS/ID/model/              the files of dist.model_dir(), if the platform keeps them; fetched from there
     RUNS/ID/.spare              reserved space for the last state, if the disk fills up meanwhile
     RUNS/ID/.key                the key that seals what hosts send through a store; made when it is needed
-    RUNS/ID/resume.lock         locked by the run's only supervisor
+    RUNS/ID/resume.lock         locked by the run's launch, then by its only supervisor; resume.lock.N is the
+                                same on a file system without locks (file_locks.py)
     RUNS/ID/files/              files that a launcher has written for the user, such as a timeline
     RUNS/ID/attempts/A/launcher.log, launcher-HOST.log
     RUNS/ID/attempts/A/curves.json   a digest of the ranks' metrics (record/metrics/digest_file.py)

@@ -1,4 +1,8 @@
-"""Process groups of ranks, and a guard that ends them if the process that watches them has died."""
+"""Process groups of ranks, their end, and a guard that ends them if the process that watches them has died.
+
+The system may give the pid of a process to another one as soon as the parent has reaped it. So nothing here
+signals a process or its group after that.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,86 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from .boot import set_name
+from .process_identity import start_ticks
 
-__all__ = ["guard_groups", "kill_group", "last_words", "peak_memory_bytes"]
+if TYPE_CHECKING:
+    import subprocess
+
+__all__ = [
+    "guard_groups",
+    "kill_group",
+    "last_words",
+    "peak_memory_bytes",
+    "poll",
+    "reap",
+    "signal_if",
+]
+
+_CAN_PEEK = hasattr(os, "waitid")
+"""macOS lacks this function before Python 3.13. There, the group is killed just after its leader's reap."""
 
 
 def kill_group(pid: int) -> None:
-    """Send SIGKILL to every process of a group that still exists."""
+    """Send SIGKILL to every process of a group. Its leader must not be reaped yet."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
+
+
+def reap(pid: int) -> tuple[int, resource.struct_rusage] | None:
+    """Reap a child that leads a group, if it has ended, and kill the rest of the group. Does not block.
+
+    Returns the child's status and usage, or None while it runs. Raises ChildProcessError.
+    """
+    if _CAN_PEEK:
+        if not _has_ended(pid):
+            return None
+        kill_group(pid)
+    done, status, usage = os.wait4(pid, os.WNOHANG)
+    if not done:
+        return None
+    if not _CAN_PEEK:
+        kill_group(pid)
+    return status, usage
+
+
+def poll(process: subprocess.Popen[bytes]) -> int | None:
+    """Do what `process.poll()` does. If the process has just ended, also kill the rest of its group."""
+    if _CAN_PEEK and process.returncode is None and _has_ended(process.pid):
+        kill_group(process.pid)
+    return process.poll()
+
+
+def _has_ended(pid: int) -> bool:
+    """Return whether a child has ended, and leave it to be reaped. Raises ChildProcessError."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def signal_if(pid: int, signum: int, is_right: Callable[[int], bool]) -> bool:
+    """Signal a process that is no child of this one, if `is_right(pid)`. Returns whether it was signalled.
+
+    Another process may get the pid at any time. It is not signalled if the system has pidfds (Linux 5.3).
+    Raises OSError, for example ProcessLookupError.
+    """
+    try:
+        fd = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
+    except ProcessLookupError:
+        raise
+    except OSError:
+        fd = None  # an old kernel, or a container without the right
+    try:
+        if not is_right(pid):
+            return False
+        if fd is None:
+            os.kill(pid, signum)
+        else:
+            signal.pidfd_send_signal(fd, signum)
+        return True
+    finally:
+        if fd is not None:
+            os.close(fd)
 
 
 def peak_memory_bytes(usage: resource.struct_rusage) -> int:
@@ -24,33 +98,38 @@ def peak_memory_bytes(usage: resource.struct_rusage) -> int:
 
 
 def guard_groups(read: int) -> bool:
-    """Wait until the other end of a pipe is closed, then kill the groups in its last line.
+    """Wait until the other end of a pipe is closed, then kill the groups in its last line (`last_words`).
 
     The process acts as a guard.
     Returns False if the last line is the word `done`. Then nothing is killed.
     Blocks until the pipe is closed.
     """
-    last = last_words(read)
-    if last == "done":
-        return False
-    for pid in (last or "").split():
-        kill_group(int(pid))
-    return True
+    return last_words(read) != "done"
 
 
 def last_words(read: int) -> str | None:
-    """Wait until the other end of a pipe is closed. Return the last line, or None without a line.
+    """Wait until the other end of a pipe is closed, and kill the groups whose pids are in the last line.
 
-    The process acts as a guard.
+    The process acts as a guard. Returns the last line, or None without a line. A pid that another process has
+    got since the line arrived is left alone.
     """
+    from .boot import set_name
+
     with contextlib.suppress(PermissionError):  # the process already has a session of its own
         os.setsid()
     set_name("jdist guard")
     signal.set_wakeup_fd(-1)
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
-    data = b""
+    last, rest = None, b""
+    leaders: dict[int, int | None] = {}
     while chunk := os.read(read, 65536):
-        data = (data + chunk)[-(1 << 20) :]
-    lines = data.decode().splitlines()
-    return lines[-1] if lines else None
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            last = lines[-1].decode()
+            pids = {int(word) for word in last.split() if word.isdigit()}
+            leaders = {pid: leaders[pid] if pid in leaders else start_ticks(pid) for pid in pids}
+    for pid, ticks in leaders.items():
+        if start_ticks(pid) in (ticks, None):  # None: the leader has ended, and the group may remain
+            kill_group(pid)
+    return last

@@ -15,6 +15,7 @@ import pytest
 from jupyter_dist import folder as folders
 from jupyter_dist.commands import dispatch
 from jupyter_dist.commands.run_commands import Context
+from jupyter_dist.errors import LaunchError
 from jupyter_dist.job import State
 from jupyter_dist.launch import submission
 from jupyter_dist.manage import removal
@@ -97,6 +98,15 @@ def test_a_folder_without_a_lock_is_abandoned_after_a_day(own_folders: Path, hou
     assert removal.clean(1)[0] == ([made.id] if goes else [])
 
 
+def test_the_damaged_folder_of_a_run_is_not_taken_for_a_launch(own_folders: Path) -> None:
+    """Its checkpoints may be all that the user has."""
+    made = RunMaker(own_folders, 1).folder
+    made.supervisor_log.touch()
+    made.job.unlink()
+    os.utime(made.path, (0, 0))
+    assert removal.clean(1) == ([], 0)
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError, OSError])
 @pytest.mark.parametrize("step", ["make_private", "make_attempt", "write_json"])
 def test_whatever_ends_a_launch_before_it_is_handed_over_leaves_no_folder(
@@ -110,7 +120,7 @@ def test_whatever_ends_a_launch_before_it_is_handed_over_leaves_no_folder(
             raise error("now")
 
     monkeypatch.setattr(folders, step, fail)
-    with pytest.raises((error, folders.LaunchError)):
+    with pytest.raises((error, LaunchError)):
         launch_cell("local", "1")
     assert os.listdir(own_folders) == []
 

@@ -31,6 +31,7 @@ from ...folder import RunFolder, make_private, open_private
 from ...job import Job, Poll, RankState, State
 from ...processes.leftovers import end_leftovers
 from ...processes.rank_processes import PACKAGE_ROOT
+from ...processes.umask import current_umask
 from ...worker import layout
 from ...worker.host.os_errors import reason
 from ...worker.launchers.launched_rank import LAUNCHER
@@ -105,7 +106,7 @@ class LocalLauncher:
         restarts: int = 0,
         reach: RankControl | None = None,
     ) -> None:
-        self._reach = reach or LocalRanks()
+        self._reach = reach or LocalRanks(folder.id)
         self._job, self._folder, self._attempt = job, folder, attempt
         self._elastic, self._replaces, self._restarts = elastic, replaces, restarts
         self._files = RankFiles(folder, 0 if elastic else job.world_size, replaced=replaces)
@@ -150,26 +151,25 @@ class LocalLauncher:
         make_private(self.log.parent)
         log = open_private(self.log, os.O_WRONLY | os.O_APPEND)
         inherited = {name: value for name, value in os.environ.items() if not _STALE.fullmatch(name)}
-        umask = os.umask(0o077)
         try:
             self._process = subprocess.Popen(
                 list(argv),
-                env={**inherited, **self._own(umask), **env},
+                env={**inherited, **self._own(), **env},
                 cwd=PACKAGE_ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                umask=0o077,
             )
         except OSError as error:
             raise LaunchError(f"{name} cannot be started ({argv[0]!r}): {reason(error)}") from error
         finally:
-            os.umask(umask)
             os.close(log)
         return {"launcher": self._process.pid}
 
-    def _own(self, umask: int) -> dict[str, str]:
-        return {"JUPYTER_DIST_RUN": str(self._folder.path), "JUPYTER_DIST_UMASK": f"{umask:o}"}
+    def _own(self) -> dict[str, str]:
+        return {"JUPYTER_DIST_RUN": str(self._folder.path), "JUPYTER_DIST_UMASK": f"{current_umask():o}"}
 
     def poll(self) -> Poll:
         """Return the state of the attempt, from the launcher's process and the ranks' files. Never blocks."""

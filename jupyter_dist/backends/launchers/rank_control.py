@@ -13,9 +13,10 @@ from ...errors import LaunchError
 from ...folder import RunFolder
 from ...hosts.fleet import Fleet, FleetPoll, Start
 from ...job import Job, RankState
+from ...processes.leftovers import is_of
 from ...record.process_identity import start_ticks
 from ...worker.boot import STACK_SIGNAL
-from ...worker.process_groups import kill_group
+from ...worker.process_groups import kill_group, signal_if
 from ..shared_options.hosts import HostOptions
 
 __all__ = ["LocalRanks", "RankControl", "RemoteRanks"]
@@ -52,21 +53,33 @@ class RankControl(Protocol):
 
 
 class LocalRanks:
-    """Ranks on this machine. Ranks that a launcher has started elsewhere cannot be controlled."""
+    """Ranks on this machine. Ranks that a launcher has started elsewhere cannot be controlled.
+
+    The ranks are not children of this process, so another process may have the pid of one that has ended.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
 
     def signal(self, ranks: Sequence[RankState], *, kill: bool, interrupt: bool = False) -> bool:
         for pid in _here(ranks):
-            if kill:
+            if not kill:
+                self._signal(pid, signal.SIGINT if interrupt else signal.SIGTERM)
+            elif self._signal(pid, 0):
                 kill_group(pid)
-            else:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGINT if interrupt else signal.SIGTERM)
         return len(_here(ranks)) == len(ranks)
 
     def stacks(self, ranks: Sequence[RankState]) -> None:
         for pid in _here(ranks):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, STACK_SIGNAL)
+            self._signal(pid, STACK_SIGNAL)
+
+    def _signal(self, pid: int, signum: int) -> bool:
+        with contextlib.suppress(OSError):
+            return signal_if(pid, signum, self._is_rank)
+        return False
+
+    def _is_rank(self, pid: int) -> bool:
+        return not os.path.isdir("/proc/self") or is_of(pid, self._run_id)
 
     def gone(self, rank: RankState) -> bool:
         return any(start_ticks(pid) is None for pid in _here([rank]))

@@ -12,7 +12,6 @@ import contextlib
 import importlib.metadata
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ...text.format import count, size
+from ...worker.process_groups import kill_group
 
 __all__ = ["addresses", "ask", "detect", "of_this_machine", "site", "told"]
 
@@ -217,8 +217,8 @@ def _asked_by_child(address: str) -> dict[str, Any]:
         except subprocess.TimeoutExpired:
             return {"problem": f"it did not report its resources within {_CHILD_LIMIT_S:g} s"}
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
+            if child.returncode is None:
+                kill_group(child.pid)
     # Ray's own lines may precede ours.
     lines = [line for line in out.decode(errors="replace").split("\n") if line.startswith("{")]
     if not lines:

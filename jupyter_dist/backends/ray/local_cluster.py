@@ -32,6 +32,7 @@ from ...worker.boot import set_name
 from ...worker.gpus.devices import visible_gpus
 from ...worker.host.machine import cores
 from ...worker.host.ports import free_ports
+from ...worker.process_groups import signal_if
 from .cluster_state import sign_in
 from .connection import EMBEDDED_IP, check_listening
 from .options import RayOptions
@@ -160,8 +161,11 @@ def _has_started(temporary: str) -> bool:
 def end(pid: int) -> None:
     """End such a cluster. Repeatable. Does not wait."""
     with contextlib.suppress(OSError):
-        if b"on_ray.embedded" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            os.kill(pid, signal.SIGTERM)
+        signal_if(pid, signal.SIGTERM, _is_cluster)
+
+
+def _is_cluster(pid: int) -> bool:
+    return f"-m\0{__spec__.name}\0".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def _watched(folder: RunFolder) -> float:

@@ -21,6 +21,7 @@ from typing import IO, Any, Protocol
 from ...agent import stage_program as stage
 from ...agent.frames import Frame, FrameError, Frames, encode
 from ...worker.host.os_errors import reason
+from ...worker.process_groups import poll
 from .. import child_processes
 from ..staged_files import Shipped
 from .link import LinkError, Reach
@@ -345,7 +346,7 @@ class StreamLink:
     def _at_end(self, pipe: Pipe) -> None:
         now = time.monotonic()
         self._ended_at = self._ended_at or now
-        ended = pipe.process is None or pipe.process.poll() is not None
+        ended = pipe.process is None or poll(pipe.process) is not None
         if not ended and now - self._ended_at < 2:
             return
         self._listen(pipe)

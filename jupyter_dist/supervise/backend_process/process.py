@@ -12,7 +12,7 @@ from ...folder import RunFolder
 from ...processes import forking
 from ...processes.rank_processes import PACKAGE_ROOT
 from ...worker import boot
-from ...worker.process_groups import kill_group
+from ...worker.process_groups import kill_group, reap
 
 __all__ = ["BackendProcess", "fork", "spawn"]
 
@@ -28,27 +28,24 @@ class BackendProcess:
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """Return the exit status as in `subprocess`; None while the process runs."""
-        return self._wait(os.WNOHANG)
+        """Return the exit status as in `subprocess`; None while the process runs.
+
+        When the process has ended, its children are killed.
+        """
+        if self._code is None and (reaped := reap(self.pid)) is not None:
+            self._code = os.waitstatus_to_exitcode(reaped[0])
+        return self._code
 
     def end(self) -> int:
         """Kill the process and its children. Returns the exit status as in `subprocess`. Blocks."""
-        kill_group(self.pid)
         if self._code is None:
+            kill_group(self.pid)
             # A new fork may not lead its group yet. It has no children then.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
-        code = self._wait(0)
-        assert code is not None
+            self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         os.close(self.calls)
         os.close(self.answers)
-        return code
-
-    def _wait(self, options: int) -> int | None:
-        if self._code is None:
-            pid, status = os.waitpid(self.pid, options)
-            if pid:
-                self._code = os.waitstatus_to_exitcode(status)
         return self._code
 
 

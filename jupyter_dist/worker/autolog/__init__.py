@@ -37,11 +37,15 @@ _CURVES = {
     "tqdm.std": (".tqdm", "patch"),
     "tqdm.notebook": (".tqdm", "patch_notebook"),
     "rich.progress": (".rich", "patch"),
+}
+"""A hook that fails becomes a note, because it does not change what is trained."""
+
+_TOOLS = {
     "ray.train._internal.session": ("..trainers.ray_train", "patch_old"),
     "multiprocessing.spawn": ("..rank.main_snapshot", "patch"),
     "pdb": ("..rank.debugger", "patch"),
 }
-"""A hook that fails becomes a note, because it does not change what is trained."""
+"""A hook that fails becomes a note. Code that needs the hook then raises an error of its own."""
 
 _TRAINING = {
     "horovod.common.basics": ("..horovod.rendezvous", "patch"),
@@ -56,6 +60,7 @@ _TRAINING = {
     "ray.train.v2.torch.train_loop_utils": ("..trainers.ray_train", "patch_torch"),
     "ray.train.torch": ("..trainers.ray_train", "patch_torch"),
     "accelerate.state": ("..trainers.lightning_and_accelerate", "patch_accelerate"),
+    "transformers.trainer": ("..trainers.lightning_and_accelerate", "patch_transformers"),
     "lightning.fabric.connector": ("..trainers.lightning_and_accelerate", "patch_lightning"),
     "lightning.pytorch.trainer.connectors.accelerator_connector": (
         "..trainers.lightning_and_accelerate",
@@ -84,10 +89,36 @@ _STRATEGIES = {
 }
 """A hook that fails refuses strategies that span ranks. Most cells with Keras make none, and need no hook."""
 
-_HOOKS = {**_CURVES, **_TRAINING, **_STRATEGIES}
+_TABLES = (_TRAINING, _STRATEGIES, _TOOLS, _CURVES)
+
+_HOROVOD = ("horovod.common.basics",)
+_HOROVOD_KERAS = ("horovod._keras", "horovod._keras.callbacks")
+_LIGHTNING = "trainer.connectors.accelerator_connector"
+_PACKAGES = {
+    "accelerate": ("accelerate.state",),
+    "horovod.torch": _HOROVOD,
+    "horovod.tensorflow": _HOROVOD,
+    "horovod.tensorflow.keras": _HOROVOD_KERAS,
+    "horovod.keras": _HOROVOD_KERAS,
+    "lightning.fabric": ("lightning.fabric.connector",),
+    "lightning.pytorch": (f"lightning.pytorch.{_LIGHTNING}",),
+    "lightning_fabric": ("lightning_fabric.connector",),
+    "pytorch_lightning": (f"pytorch_lightning.{_LIGHTNING}",),
+    "rich": ("rich.progress",),
+    "tensorboardX": ("tensorboardX.writer",),
+    "torch.utils.tensorboard": ("torch.utils.tensorboard.writer",),
+    "tqdm": ("tqdm.std",),
+    "transformers": ("transformers.trainer", "transformers.integrations.integration_utils"),
+}
+"""The packages that users import, and their modules with hooks.
+
+A module that has moved would never be hooked. Ray Train is not in the list: without its hook, its calls raise
+an error on the ranks.
+"""
 
 _mute = threading.local()
 _complained: set[str] = set()
+_hooked: set[str] = set()
 
 
 def install() -> None:
@@ -144,14 +175,17 @@ def _depth() -> int:
     return int(getattr(_mute, "depth", 0))
 
 
-def guarded(framework: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator for code that we add to a framework. The first exception in it becomes a note."""
+def guarded(framework: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator for code that draws curves and bars. Its first exception becomes a note.
 
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+    The function returns None after an exception. Code that decides what is trained must not use it.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> None:
+        def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                function(*args, **kwargs)
+                return function(*args, **kwargs)
             except Exception as error:  # training continues without its curves
                 _complain(framework, error)
 
@@ -161,37 +195,63 @@ def guarded(framework: str) -> Callable[[Callable[..., None]], Callable[..., Non
 
 
 def _complain(framework: str, error: Exception) -> None:
-    if framework in _complained:
-        return
-    _complained.add(framework)
-    writer = events.writer()
-    if writer is not None:
-        with contextlib.suppress(OSError):
-            writer.note(
-                f"jupyter-dist cannot log metrics of {framework} automatically here: "
-                f"{type(error).__name__}: {error}. Use dist.log() for them."
-            )
+    why = f"{type(error).__name__}: {error}"
+    _note(
+        framework,
+        f"jupyter-dist cannot log metrics of {framework} automatically here: {why}. Use dist.log() for them.",
+    )
+
+
+def _note(framework: str, text: str) -> None:
+    if framework not in _complained:
+        _complained.add(framework)
+        writer = events.writer()
+        if writer is not None:
+            writer.note(text)
 
 
 def _run_hook(name: str, module: ModuleType) -> None:
-    home, function = _HOOKS[name]
-    user = importlib.util.resolve_name(home, __package__).partition(".")[2].replace(".", "/")
-    try:
-        foreign_names.require(user, module=module)
-        patch = getattr(importlib.import_module(home, __package__), function)
-        patch(module)
-    except Exception as error:
-        if name in _CURVES:
-            _complain(name, error)
-            return
-        refusal = foreign_names.unfit(name, error)
-        if name in _STRATEGIES:
-            foreign_names.keep_back(name, refusal)
-        elif name.startswith("horovod.") or api.world_size() > 1:
-            # Horovod may set the number of ranks only later.
-            raise refusal from error
-        else:
-            events.tell(str(refusal))  # a single rank trains the same with and without the hook
+    for needed in _PACKAGES.get(name, ()):
+        if foreign_names.is_complete(needed):
+            if needed not in _hooked:  # another import hook has hidden the import
+                _patch(needed, sys.modules[needed])
+        elif needed not in sys.modules and not foreign_names.is_there(needed):
+            for table in _TABLES:
+                if needed in table:
+                    _fail(table, needed, ModuleNotFoundError(f"there is no module {needed}"))
+    _patch(name, module)
 
 
-_finder = AfterImport(_HOOKS, _run_hook)
+def _patch(name: str, module: ModuleType) -> None:
+    _hooked.add(name)
+    for table in _TABLES:
+        if name not in table:
+            continue
+        home, function = table[name]
+        user = importlib.util.resolve_name(home, __package__).partition(".")[2].replace(".", "/")
+        try:
+            foreign_names.require(user, module=module)
+            patch = getattr(importlib.import_module(home, __package__), function)
+            patch(module)
+        except Exception as error:
+            _fail(table, name, error)
+
+
+def _fail(table: Mapping[str, tuple[str, str]], name: str, error: Exception) -> None:
+    if table is _CURVES:
+        _complain(name, error)
+        return
+    if table is _TOOLS:
+        _note(name, f"jupyter-dist's support of {name} is off here: {type(error).__name__}: {error}.")
+        return
+    refusal = foreign_names.unfit(name, error)
+    if table is _STRATEGIES:
+        foreign_names.keep_back(name, refusal)
+    elif name.startswith("horovod.") or api.world_size() > 1:
+        # Horovod may set the number of ranks only later.
+        raise refusal from error
+    elif not isinstance(error, ModuleNotFoundError):  # a single rank trains the same without the hook
+        events.tell(str(refusal))
+
+
+_finder = AfterImport({name for table in (*_TABLES, _PACKAGES) for name in table}, _run_hook)

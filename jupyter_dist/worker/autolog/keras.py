@@ -34,6 +34,8 @@ def patch(keras: ModuleType) -> None:
 
 def _fit(original: Callable[..., Any], keras: ModuleType, callback: type) -> Callable[..., Any]:
     signature = inspect.signature(original)
+    if "callbacks" not in signature.parameters:
+        raise TypeError("Model.fit has no parameter `callbacks`")
 
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:

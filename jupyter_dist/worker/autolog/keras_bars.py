@@ -52,17 +52,17 @@ def _init(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _update(original: Callable[..., Any]) -> Callable[..., Any]:
-    def update(self: Any, current: Any, values: Any = None, finalize: Any = None, **more: Any) -> Any:
-        result = original(self, current, values, finalize, **more)
+    def update(self: Any, *args: Any, **options: Any) -> Any:
+        result = original(self, *args, **options)
         if getattr(self, "verbose", 0) == 1 and not getattr(_now, "fits", False):
-            _report(self, current, finalize)
+            _report(self, *args, **options)
         return result
 
     return update
 
 
 @guarded("Keras' bars")
-def _report(bar: Any, current: Any, finalize: Any) -> None:
+def _report(bar: Any, current: Any, values: Any = None, finalize: Any = None, **_: Any) -> None:
     total = None if bar.target is None else int(bar.target)
     meter: Meter | None = vars(bar).get("_jupyter_dist_meter")
     if meter is None:

@@ -29,23 +29,23 @@ def patch(lightning: ModuleType) -> None:
 
 
 def _log_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
-    def log_metrics(self: Any, metrics: Any, step: int | None = None) -> Any:
-        _record(self.trainer, metrics, step)
+    def log_metrics(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _record(self, *args, **kwargs)
         with quiet():
-            return original(self, metrics, step)
+            return original(self, *args, **kwargs)
 
     return log_metrics
 
 
 @guarded("Lightning")
-def _record(trainer: Any, metrics: Any, step: int | None) -> None:
+def _record(connector: Any, metrics: Any, step: int | None = None) -> None:
     if not metrics:
         return
     values = dict(metrics)
     if step is None:
         # As in Lightning, a metric called "step" is the step.
         step = values.pop("step", None)
-        step = trainer.fit_loop.epoch_loop._batches_that_stepped if step is None else int(step)
+        step = connector.trainer.fit_loop.epoch_loop._batches_that_stepped if step is None else int(step)
     record(values, step)
 
 

@@ -31,21 +31,26 @@ def patch(progress: ModuleType) -> None:
 
 
 def _start(original: Callable[..., Any]) -> Callable[..., Any]:
-    def start(self: Any) -> Any:
-        console = self.console
-        if not self.disable and _METERS not in vars(self) and writes_to_the_log(console.file):
-            vars(self)[_METERS] = {}
-            # Otherwise it would draw as on a terminal. The final state stays coloured.
-            vars(self)[_INTERACTIVE], console.is_interactive = console.is_interactive, False
-        return original(self)
+    def start(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _begin(self)
+        return original(self, *args, **kwargs)
 
     return start
 
 
+@guarded("Rich's progress")
+def _begin(progress: Any) -> None:
+    console = progress.console
+    if not progress.disable and _METERS not in vars(progress) and writes_to_the_log(console.file):
+        # Otherwise it would draw as on a terminal. The final state stays coloured.
+        vars(progress)[_INTERACTIVE], console.is_interactive = console.is_interactive, False
+        vars(progress)[_METERS] = {}
+
+
 def _stop(original: Callable[..., Any]) -> Callable[..., Any]:
-    def stop(self: Any) -> Any:
+    def stop(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return original(self)
+            return original(self, *args, **kwargs)
         finally:
             _report(self, over=True)
 
@@ -53,9 +58,9 @@ def _stop(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _get_renderable(original: Callable[..., Any]) -> Callable[..., Any]:
-    def get_renderable(self: Any) -> Any:
+    def get_renderable(self: Any, *args: Any, **kwargs: Any) -> Any:
         _report(self)
-        return original(self)
+        return original(self, *args, **kwargs)
 
     return get_renderable
 

@@ -22,28 +22,33 @@ def patch(writer: ModuleType) -> None:
 
 
 def _add_scalar(original: Callable[..., Any]) -> Callable[..., Any]:
-    def add_scalar(
-        self: Any, tag: str, scalar_value: Any, global_step: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        result = original(self, tag, scalar_value, global_step, *args, **kwargs)
-        _record(tag, {tag: scalar_value}, global_step)
+    def add_scalar(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        _record_scalar(*args, **kwargs)
         return result
 
     return add_scalar
 
 
+@guarded("SummaryWriter")
+def _record_scalar(tag: str, scalar_value: Any, global_step: Any = None, *_: Any, **__: Any) -> None:
+    _record(tag, {tag: scalar_value}, global_step)
+
+
 def _add_scalars(original: Callable[..., Any]) -> Callable[..., Any]:
-    def add_scalars(
-        self: Any, main_tag: str, tag_scalar_dict: Any, global_step: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        result = original(self, main_tag, tag_scalar_dict, global_step, *args, **kwargs)
-        _record(main_tag, {f"{main_tag}/{tag}": v for tag, v in tag_scalar_dict.items()}, global_step)
+    def add_scalars(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        _record_scalars(*args, **kwargs)
         return result
 
     return add_scalars
 
 
 @guarded("SummaryWriter")
+def _record_scalars(main_tag: str, tag_scalar_dict: Any, global_step: Any = None, *_: Any, **__: Any) -> None:
+    _record(main_tag, {f"{main_tag}/{tag}": v for tag, v in tag_scalar_dict.items()}, global_step)
+
+
 def _record(tag: str, values: Mapping[str, Any], step: Any) -> None:
     if tag == "hp_metric" and values[tag] == -1:
         # Lightning writes this placeholder so that TensorBoard lists the hyperparameters.
@@ -59,16 +64,16 @@ def patch_tensorflow(summary: ModuleType) -> None:
 
 
 def _scalar(original: Callable[..., Any]) -> Callable[..., Any]:
-    def scalar(name: str, data: Any, step: Any = None, description: str | None = None) -> Any:
-        written = original(name, data, step=step, description=description)
-        _record_tensorflow(name, data, step, written)
+    def scalar(*args: Any, **kwargs: Any) -> Any:
+        written = original(*args, **kwargs)
+        _record_tensorflow(written, *args, **kwargs)
         return written
 
     return scalar
 
 
 @guarded("tf.summary")
-def _record_tensorflow(name: str, data: Any, step: Any, written: Any) -> None:
+def _record_tensorflow(written: Any, name: str, data: Any, step: Any = None, *_: Any, **__: Any) -> None:
     tf = sys.modules["tensorflow"]
     # In a tf.function the values are not computed yet, and without a writer nothing is written.
     if not tf.executing_eagerly() or not written:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..output.progress_meter import Meter
 from ..patching import wrap
+from . import guarded
 
 __all__ = ["patch", "patch_notebook", "writes_to_the_log"]
 
@@ -29,6 +30,7 @@ class _Bar:
         self.meter: Meter | None = None
         self.closing = False
 
+    @guarded("tqdm")
     def show(self, bar: Any) -> None:
         desc = str(bar.desc or "").removesuffix(": ")[:_MAX_TEXT]
         n, total = _plain(bar.n) or 0, _plain(bar.total)
@@ -76,6 +78,7 @@ def writes_to_the_log(file: Any) -> bool:
         return False
 
 
+@guarded("tqdm")
 def _of(bar: Any) -> _Bar | None:
     """Return our state of a bar; None for a bar that is drawn elsewhere."""
     known = vars(bar)
@@ -86,10 +89,11 @@ def _of(bar: Any) -> _Bar | None:
 
 
 def _display(original: Callable[..., Any]) -> Callable[..., Any]:
-    def display(self: Any, msg: Any = None, pos: Any = None) -> Any:
+    def display(self: Any, *args: Any, **options: Any) -> Any:
         ours = _of(self)
         if ours is None:
-            return original(self, msg, pos)
+            return original(self, *args, **options)
+        msg = args[0] if args else options.get("msg")
         if not ours.closing:
             ours.show(self)
         elif msg != "":  # the final line; an empty message would erase the bar
@@ -102,19 +106,19 @@ def _display(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _clear(original: Callable[..., Any]) -> Callable[..., Any]:
     def clear(self: Any, *args: Any, **options: Any) -> Any:
-        return original(self, *args, **options) if self.disable or _of(self) is None else None
+        return original(self, *args, **options) if _of(self) is None or self.disable else None
 
     return clear
 
 
 def _close(original: Callable[..., Any]) -> Callable[..., Any]:
-    def close(self: Any) -> Any:
+    def close(self: Any, *args: Any, **options: Any) -> Any:
         ours = vars(self).get(_OURS)
         if ours is None or self.disable:
-            return original(self)
+            return original(self, *args, **options)
         ours.closing = True
         try:
-            return original(self)
+            return original(self, *args, **options)
         finally:
             ours.close(self)
 

@@ -28,23 +28,8 @@ def _init(original: Callable[..., Any], callback: type) -> Callable[..., Any]:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         _add(self, callback)
-        _have_one_order(self)
 
     return __init__
-
-
-@guarded("transformers.Trainer")
-def _have_one_order(trainer: Any) -> None:
-    """Make all ranks shuffle alike, each for its own part of the rows, independent of later seeds.
-
-    accelerate's sampler uses torch's initial seed when training begins. A Trainer has set that seed to
-    `args.seed`. But a Trainer of an earlier cell is made before a rank gets random numbers of its own.
-    Without this function, some rows were trained twice, and others never.
-    https://github.com/huggingface/accelerate/blob/main/src/accelerate/data_loader.py
-    """
-    config = trainer.accelerator.dataloader_config
-    if config.data_seed is None:
-        config.data_seed = trainer.args.seed
 
 
 @guarded("transformers.Trainer")

@@ -16,7 +16,7 @@ from .keras_names import KERAS3
 from .keras_names import ROWS as _KERAS
 from .notebook_names import DOCUMENTED
 from .notebook_names import ROWS as _NOTEBOOK
-from .private_name import Missing, Probe, Row, version_of
+from .private_name import Missing, Probe, Row, is_there, version_of
 from .python_names import ROWS as _PYTHON
 from .torch_names import ROWS as _TORCH
 from .trainer_names import ROWS as _TRAINERS
@@ -31,6 +31,8 @@ __all__ = [
     "Probe",
     "Row",
     "cure",
+    "is_complete",
+    "is_there",
     "keep_back",
     "lost",
     "note",
@@ -95,7 +97,7 @@ def lost(
         if chosen is not None and row.library not in chosen:
             continue
         ends = module if module is not None and module.__name__ == row.module else None
-        if ends is None and not _is_complete(row.module):
+        if ends is None and not is_complete(row.module):
             continue
         names = row.lacking(ends)
         if names:
@@ -103,7 +105,8 @@ def lost(
     return found
 
 
-def _is_complete(name: str) -> bool:
+def is_complete(name: str) -> bool:
+    """Return whether a module is imported, and its import has ended."""
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     # The import system checks the same attribute: importlib._bootstrap, `_find_and_load`.

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["Missing", "Probe", "Row", "version_of"]
+__all__ = ["Missing", "Probe", "Row", "is_there", "version_of"]
 
 
 class Missing(enum.Enum):
@@ -82,10 +82,10 @@ class Row:
         if not self.applies:
             return []
         if self.probe is Probe.MODULE:
-            return [] if _is_there(self.module) else [self.module]
+            return [] if is_there(self.module) else [self.module]
         if self.probe is Probe.WRITTEN:
             text = _source_of(self.module)
-            if not text and _is_there(self.module):
+            if not text and is_there(self.module):
                 return []  # the module has only compiled code, which cannot be searched
             found = {name for name in self.names if re.search(rf"(?<!\w){_last(name)}", text)}
         else:
@@ -101,7 +101,8 @@ def _last(path: str) -> str:
     return re.escape(path.rpartition(".")[2])
 
 
-def _is_there(module: str) -> bool:
+def is_there(module: str) -> bool:
+    """Return whether a module is imported or installed. Imports nothing."""
     return module in sys.modules or next(_files(module), None) is not None
 
 

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from .. import layout
 from ..line_file import write_all
+from ..process_groups import peak_memory_bytes, reap
 from . import srun_rank
 from .rank_folder import rank_folder
 from .torchrun_host import ROUND
@@ -195,12 +196,11 @@ def _stand_for(child: int, place: Path) -> NoReturn:
         if signum != signal.SIGCHLD:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signum)
-        pid, status, usage = os.wait4(child, os.WNOHANG)
-        if pid:
+        reaped = reap(child)  # this also kills the processes that the rank left running
+        if reaped is not None:
             break
+    status, usage = reaped
     ended = time.time() + float(os.environ.get("JUPYTER_DIST_CLOCK_OFFSET_S") or 0)
-    with contextlib.suppress(OSError):
-        os.killpg(child, signal.SIGKILL)  # processes that the rank left running
     if listed is not None:
         with contextlib.suppress(OSError):
             os.unlink(listed)
@@ -210,7 +210,7 @@ def _stand_for(child: int, place: Path) -> NoReturn:
         "exit_code": code if code >= 0 else None,
         "signal": -code if code < 0 else None,
         "ended": ended,
-        "peak_memory_bytes": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        "peak_memory_bytes": peak_memory_bytes(usage),
         "host": os.uname().nodename,
     }
     if code and "TORCHELASTIC_ERROR_FILE" in os.environ:

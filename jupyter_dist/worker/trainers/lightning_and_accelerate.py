@@ -1,17 +1,19 @@
-"""Lightning and accelerate train one model over all ranks of the run, as they do under torchrun."""
+"""Lightning, accelerate and transformers train one model over all ranks, as they do under torchrun."""
 
 from __future__ import annotations
 
+import inspect
 import os
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from .. import api
+from .. import api, foreign_names
 from ..output import events
 from ..patching import wrap
 
-__all__ = ["patch_accelerate", "patch_lightning"]
+__all__ = ["patch_accelerate", "patch_lightning", "patch_transformers"]
 
 _OF_SEVERAL = "cluster_environment"
 """The attribute of Lightning's strategies for several processes."""
@@ -22,6 +24,8 @@ def patch_accelerate(state: ModuleType) -> None:
 
     `state` is accelerate.state. The Trainer of transformers uses it.
     """
+    if "cpu" not in inspect.unwrap(state.PartialState.__init__).__code__.co_varnames:
+        raise TypeError("PartialState has no parameter `cpu`")
     wrap(state.PartialState, "__init__", _partial_state)
 
 
@@ -30,6 +34,33 @@ def _partial_state(original: Callable[..., Any]) -> Callable[..., Any]:
         original(self, cpu or (api.world_size() > 1 and not _has_accelerator()), **kwargs)
 
     return __init__
+
+
+def patch_transformers(trainer: ModuleType) -> None:
+    """Make all ranks shuffle alike, each for its own part of the rows, independent of later seeds.
+
+    accelerate's sampler uses torch's initial seed when training begins. A Trainer has set that seed to
+    `args.seed`. But a Trainer of an earlier cell is made before a rank gets random numbers of its own.
+    Without this function, some rows were trained twice, and others never. `trainer` is transformers.trainer.
+    https://github.com/huggingface/accelerate/blob/main/src/accelerate/data_loader.py
+    """
+    config = getattr(sys.modules.get("accelerate.utils"), "DataLoaderConfiguration", None)
+    if config is not None and "data_seed" not in config.__dataclass_fields__:
+        raise TypeError("accelerate's DataLoaderConfiguration has no field `data_seed`")
+    wrap(trainer.Trainer, "create_accelerator_and_postprocess", _one_order)
+
+
+def _one_order(original: Callable[..., Any]) -> Callable[..., Any]:
+    def create_accelerator_and_postprocess(self: Any, *args: Any, **more: Any) -> None:
+        original(self, *args, **more)
+        try:
+            config = self.accelerator.dataloader_config
+            if config.data_seed is None:
+                config.data_seed = self.args.seed
+        except AttributeError as error:
+            raise foreign_names.unfit("transformers.trainer", error) from error
+
+    return create_accelerator_and_postprocess
 
 
 def _has_accelerator() -> bool:
@@ -82,10 +113,10 @@ def _environment(base: Any) -> Any:
 
 
 def _flags(original: Callable[..., Any], environment: Any) -> Callable[..., Any]:
-    def _check_device_config_and_set_final_flags(self: Any, devices: Any, num_nodes: Any) -> Any:
+    def _check_device_config_and_set_final_flags(self: Any, devices: Any, num_nodes: Any, **more: Any) -> Any:
         self._jupyter_dist_copies = 1
         if not _spans(self, devices, num_nodes):
-            return original(self, devices=devices, num_nodes=num_nodes)
+            return original(self, devices=devices, num_nodes=num_nodes, **more)
         world, here = api.world_size(), api.local_world_size()
         if world % here:
             here = 1  # the hosts differ in size: each rank counts as a host of its own
@@ -103,14 +134,14 @@ def _flags(original: Callable[..., Any], environment: Any) -> Callable[..., Any]
             devices = 1
         else:
             devices = here
-        return original(self, devices=devices, num_nodes=world // here)
+        return original(self, devices=devices, num_nodes=world // here, **more)
 
     return _check_device_config_and_set_final_flags
 
 
 def _devices(original: Callable[..., Any]) -> Callable[..., Any]:
-    def _set_parallel_devices_and_init_accelerator(self: Any) -> None:
-        original(self)
+    def _set_parallel_devices_and_init_accelerator(self: Any, *args: Any, **more: Any) -> None:
+        original(self, *args, **more)
         self._parallel_devices = [*self._parallel_devices] * self._jupyter_dist_copies
 
     return _set_parallel_devices_and_init_accelerator
