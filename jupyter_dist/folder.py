@@ -15,7 +15,7 @@ import socket
 import stat
 import time
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -89,16 +89,47 @@ class RankFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.output = path / layout.OUTPUT
-        self.times = path / layout.TIMES
-        self.events = path / layout.EVENTS
-        self.media = path / layout.MEDIA
-        self.result = path / layout.RESULT
-        self.error = path / layout.ERROR
-        self.exit = path / layout.EXIT
-        self.stacks = path / layout.STACKS
-        self.usage = path / layout.USAGE
-        self.sigterm_handler = path / layout.SIGTERM_HANDLER
+
+    # A run may have thousands of ranks, and a caller needs one or two files of each.
+    @cached_property
+    def output(self) -> Path:
+        return self.path / layout.OUTPUT
+
+    @cached_property
+    def times(self) -> Path:
+        return self.path / layout.TIMES
+
+    @cached_property
+    def events(self) -> Path:
+        return self.path / layout.EVENTS
+
+    @cached_property
+    def media(self) -> Path:
+        return self.path / layout.MEDIA
+
+    @cached_property
+    def result(self) -> Path:
+        return self.path / layout.RESULT
+
+    @cached_property
+    def error(self) -> Path:
+        return self.path / layout.ERROR
+
+    @cached_property
+    def exit(self) -> Path:
+        return self.path / layout.EXIT
+
+    @cached_property
+    def stacks(self) -> Path:
+        return self.path / layout.STACKS
+
+    @cached_property
+    def usage(self) -> Path:
+        return self.path / layout.USAGE
+
+    @cached_property
+    def sigterm_handler(self) -> Path:
+        return self.path / layout.SIGTERM_HANDLER
 
 
 class RunFolder:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import RunNotFound
@@ -37,6 +39,11 @@ __all__ = [
 
 _GRACE_S = 30.0
 """Seconds after `RunFolder.still_pending` during which a run without a state counts as pending."""
+
+
+_WORTH_KEEPING_BYTES, _MOST_KEPT = 1 << 14, 8
+_parsed_states: dict[Path, tuple[tuple[int, int, int], Status]] = {}
+"""The newest large states by their file: inode, time and size of the parsed version, and the status."""
 
 
 class Line(NamedTuple):
@@ -73,15 +80,30 @@ def job(folder: RunFolder) -> Job:
 
 
 def _stored(folder: RunFolder) -> Status | None:
-    """Read the status as written. Returns None if there is none yet. Raises ValueError if it is invalid."""
+    """Read the status as written. Returns None if there is none yet. Raises ValueError if it is invalid.
+
+    Each version of the file is parsed once: a run of thousands of ranks has megabytes of status.
+    """
     try:
-        data = json.loads(folder.state.read_bytes())
+        with folder.state.open("rb") as file:
+            info = os.fstat(file.fileno())
+            version = (info.st_ino, info.st_mtime_ns, info.st_size)
+            known = _parsed_states.get(folder.state)
+            if known is not None and known[0] == version:
+                return known[1]
+            data = json.loads(file.read())
     except FileNotFoundError:
         return None
     try:
-        return Status.from_json(data)
+        found = Status.from_json(data)
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(str(error)) from error
+    if info.st_size > _WORTH_KEEPING_BYTES:
+        _parsed_states.pop(folder.state, None)
+        _parsed_states[folder.state] = version, found
+        for oldest in list(_parsed_states)[:-_MOST_KEPT]:
+            _parsed_states.pop(oldest, None)
+    return found
 
 
 def status(folder: RunFolder) -> Status:
