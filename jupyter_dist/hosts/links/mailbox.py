@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ...agent.frames import Frame, FrameError, Frames, encode
-from ...agent.mailbox_objects import SessionOrder, object_name, parse, sign, verify
+from ...agent.mailbox_objects import SessionOrder, digest_of, object_name, parse, sign, verify
 from ...agent.stores.store import StoreError
 from ...folder import RunFolder, write_bytes
 from ...worker import layout
@@ -129,10 +129,11 @@ class Mailbox:
             hashes = {}
             there = set(store.names(f"{self.run}/files/"))
             for path, content in own.items():
-                data = content.read_bytes()
-                hashes[path] = digest = hashlib.sha256(data).hexdigest()
-                if f"{self.run}/files/{digest}" not in there:
-                    store.put(f"{self.run}/files/{digest}", data)
+                with content.open("rb") as file:  # it may be larger than this machine's memory
+                    hashes[path] = digest = digest_of(file)
+                    if f"{self.run}/files/{digest}" not in there:
+                        file.seek(0)
+                        store.put_file(f"{self.run}/files/{digest}", file)
             self._uploaded = hashes
         return self._uploaded
 
