@@ -60,19 +60,25 @@ def ask_to_stop(folder: RunFolder, *, kill: bool = False) -> State:
 
 
 def _request(folder: RunFolder, kill: bool, *, interrupt: bool = False) -> None:
-    kill = kill or _is_asked_again(folder)
+    before = _asked_at(folder)
     try:
         folder.request("kill" if kill else "interrupt" if interrupt else "stop")
+        now = _asked_at(folder)
+        if before is not None and now is not None and now - before > _SAME_REQUEST_S:
+            folder.request("kill")
     except OSError as error:
         raise DistError(f"run {folder.id} cannot be asked to stop: {error.strerror or error}") from error
 
 
-def _is_asked_again(folder: RunFolder) -> bool:
-    """Return whether the run was asked to stop before. A double click or a client's retry does not count."""
+def _asked_at(folder: RunFolder) -> float | None:
+    """Return when the run was last asked to stop, by the clock of the disk, which may be a server's.
+
+    A second request kills the run. A double click, or a client's retry, is no second request.
+    """
     try:
-        return time.time() - os.stat(folder.requests / "stop").st_mtime > _SAME_REQUEST_S
+        return os.stat(folder.requests / "stop").st_mtime
     except OSError:
-        return False
+        return None
 
 
 class _TakingOn:

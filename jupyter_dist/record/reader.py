@@ -6,9 +6,11 @@ what is new since an earlier call. metrics/points.py collects metrics, failures/
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +20,7 @@ from ..errors import RunNotFound
 from ..folder import RunFolder
 from ..job import Job, RankState, State, Status
 from ..worker.output.time_index import Times
-from .process_identity import boot_id, start_ticks, supervised
+from .process_identity import SILENCE_S, boot_id, start_ticks, supervised
 
 __all__ = [
     "Event",
@@ -111,13 +113,16 @@ def status(folder: RunFolder) -> Status:
     try:
         found = _stored(folder)
         if found is not None and not found.state.ended and not supervised(found):
-            # The supervisor may have written its last state after the first read and before its end.
+            # The supervisor may have written its last state after the first read and before its end. And a
+            # network disk may answer from a cache, which a listing of the folder renews.
+            with contextlib.suppress(OSError):
+                os.listdir(folder.path)
             found = _stored(folder)
     except (OSError, ValueError) as error:
         return Status(folder.id, State.LOST, reason=f"{folder.state.name} cannot be read: {error}")
     if found is None:
         return _unsupervised(folder)
-    if found.state.ended or supervised(found):
+    if found.state.ended or supervised(found) or _beats_by_the_disk(folder, found):
         return found
     if found.state is State.UNWATCHED:
         return found  # its own reason stays
@@ -138,6 +143,16 @@ def status(folder: RunFolder) -> Status:
         ended=found.heartbeat,
         reason="the supervisor is gone; its ranks were ended with it",
     )
+
+
+def _beats_by_the_disk(folder: RunFolder, found: Status) -> bool:
+    """Return whether a supervisor on another host has written lately, though its clock differs from ours."""
+    if found.supervisor is None or found.supervisor.host == socket.gethostname():
+        return False
+    try:
+        return abs(time.time() - folder.state.stat().st_mtime) < SILENCE_S
+    except OSError:
+        return False
 
 
 def _unsupervised(folder: RunFolder) -> Status:
