@@ -84,52 +84,27 @@ def _moment(when: float) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(when))}-{int(when % 1 * 65536):04x}"
 
 
+def _lazy(name: str) -> cached_property[Path]:
+    # A run may have thousands of ranks, and a caller needs one or two files of each.
+    return cached_property(lambda folder: Path(folder.path, name))
+
+
 class RankFolder:
     """The files of one rank in one attempt."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    # A run may have thousands of ranks, and a caller needs one or two files of each.
-    @cached_property
-    def output(self) -> Path:
-        return self.path / layout.OUTPUT
-
-    @cached_property
-    def times(self) -> Path:
-        return self.path / layout.TIMES
-
-    @cached_property
-    def events(self) -> Path:
-        return self.path / layout.EVENTS
-
-    @cached_property
-    def media(self) -> Path:
-        return self.path / layout.MEDIA
-
-    @cached_property
-    def result(self) -> Path:
-        return self.path / layout.RESULT
-
-    @cached_property
-    def error(self) -> Path:
-        return self.path / layout.ERROR
-
-    @cached_property
-    def exit(self) -> Path:
-        return self.path / layout.EXIT
-
-    @cached_property
-    def stacks(self) -> Path:
-        return self.path / layout.STACKS
-
-    @cached_property
-    def usage(self) -> Path:
-        return self.path / layout.USAGE
-
-    @cached_property
-    def sigterm_handler(self) -> Path:
-        return self.path / layout.SIGTERM_HANDLER
+    output = _lazy(layout.OUTPUT)
+    times = _lazy(layout.TIMES)
+    events = _lazy(layout.EVENTS)
+    media = _lazy(layout.MEDIA)
+    result = _lazy(layout.RESULT)
+    error = _lazy(layout.ERROR)
+    exit = _lazy(layout.EXIT)
+    stacks = _lazy(layout.STACKS)
+    usage = _lazy(layout.USAGE)
+    sigterm_handler = _lazy(layout.SIGTERM_HANDLER)
 
 
 class RunFolder:

@@ -256,7 +256,7 @@ def _not_released(handle: Mapping[str, Any]) -> str:
         f"{name} {value}" for name, value in handle.items() if name != "folder" and isinstance(value, str)
     ]
     return (
-        f"What the run has reserved may still be reserved ({', '.join(named) or 'see state.json'}). "
+        f"What the run has reserved may still be reserved ({', '.join(named) or json.dumps(dict(handle))}). "
         "Check the cluster, and remove it there. The release failed"
     )
 

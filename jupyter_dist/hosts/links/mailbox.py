@@ -74,8 +74,7 @@ class Mailbox:
         self.url, self._folder, self._options = url.rstrip("/"), folder, dict(options or {})
         self.run, self.key, self.opening_s = run or folder.id, run_key(folder), opening_s
         self.wake = threading.Event()
-        self._links: list[MailboxLink] = []
-        """The opened links. A link replaces this list when it opens or closes."""
+        self._links: list[MailboxLink] = []  # the opened ones: a link replaces the list
         self.wake_pipe = WakePipe()  # open while the thread runs
         self._files = shipped(folder)
         self._code = bundle(self._files)
