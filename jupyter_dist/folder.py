@@ -15,7 +15,7 @@ import socket
 import stat
 import time
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -85,21 +85,27 @@ def _moment(when: float) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(when))}-{int(when % 1 * 65536):04x}"
 
 
+def _lazy(name: str) -> cached_property[Path]:
+    # A run may have thousands of ranks, and a caller needs one or two files of each.
+    return cached_property(lambda folder: Path(folder.path, name))
+
+
 class RankFolder:
     """The files of one rank in one attempt."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.output = path / layout.OUTPUT
-        self.times = path / layout.TIMES
-        self.events = path / layout.EVENTS
-        self.media = path / layout.MEDIA
-        self.result = path / layout.RESULT
-        self.error = path / layout.ERROR
-        self.exit = path / layout.EXIT
-        self.stacks = path / layout.STACKS
-        self.usage = path / layout.USAGE
-        self.sigterm_handler = path / layout.SIGTERM_HANDLER
+
+    output = _lazy(layout.OUTPUT)
+    times = _lazy(layout.TIMES)
+    events = _lazy(layout.EVENTS)
+    media = _lazy(layout.MEDIA)
+    result = _lazy(layout.RESULT)
+    error = _lazy(layout.ERROR)
+    exit = _lazy(layout.EXIT)
+    stacks = _lazy(layout.STACKS)
+    usage = _lazy(layout.USAGE)
+    sigterm_handler = _lazy(layout.SIGTERM_HANDLER)
 
 
 class RunFolder:

@@ -463,7 +463,8 @@ class TestInAKernel:
         assert "stopped" in kernel.run("print(r.state)").text
 
     def test_interrupt_twice_kills(self, kernel: Any) -> None:
-        cell = kernel.start(SLEEPER.format(before="signal.signal(signal.SIGTERM, signal.SIG_IGN)"))
+        ignoring = "for ignored in (signal.SIGINT, signal.SIGTERM): signal.signal(ignored, signal.SIG_IGN)"
+        cell = kernel.start(SLEEPER.format(before=ignoring))
         cell.until(lambda c: "ITS RANK RUNS" in c.text)
         kernel.interrupt()
         cell.until(lambda c: "stopping" in c.text)

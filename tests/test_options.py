@@ -423,10 +423,12 @@ def test_a_supervisor_learns_of_every_option_that_it_needs() -> None:
         stall_timeout=0,
         np=1,
         kept_displays="all",
+        stop_grace="2m",
     )
     job = submission._job(submission.Request("local", 1, "1", run=run), "id", None)
     assert (job.env_names, job.metrics, job.max_restarts) == (("A",), {"loss": "loss: (.*)"}, 2)
     assert (job.timeout_s, job.stall_timeout_s, job.kept_displays) == (60.0, None, "all")
+    assert job.stop_grace_s == 120.0
     before = {
         "backend",
         "cluster",
@@ -439,7 +441,7 @@ def test_a_supervisor_learns_of_every_option_that_it_needs() -> None:
         "ship_modules",
         "cold",
     }
-    kept = {"env", "metric", "max_restarts", "timeout", "stall_timeout", "kept_displays"}
+    kept = {"env", "metric", "max_restarts", "timeout", "stop_grace", "stall_timeout", "kept_displays"}
     # Together they are a search, which stands in the job of a tuning run.
     tuning = {"tune", "objective", "max_jobs", "parallel", "strategy", "early_stopping", "warm_start", "seed"}
     names = {"name", "run_tags", "note"}  # in a file of their own, which anybody may change

@@ -16,13 +16,32 @@ import hmac
 import re
 import time
 from collections.abc import Iterable
+from typing import BinaryIO
 
-__all__ = ["MOST_BYTES", "SessionOrder", "object_name", "parse", "session_name", "sign", "verify"]
+__all__ = [
+    "MOST_BYTES",
+    "SessionOrder",
+    "digest_of",
+    "object_name",
+    "parse",
+    "session_name",
+    "sign",
+    "verify",
+]
 
 MOST_BYTES = 4 << 20
 """Approximate maximum size of an object. The frame that exceeds the size is the last one."""
 _SEAL_BYTES = hashlib.sha256().digest_size
 _NAME = re.compile(r"[^/]+/(up|down)/(\d+)-([0-9a-z]+)-(\d{8,})")
+
+
+def digest_of(file: BinaryIO) -> str:
+    """Return the SHA-256 of a file's whole content, read piece by piece."""
+    file.seek(0)
+    digest = hashlib.sha256()
+    while data := file.read(1 << 20):
+        digest.update(data)
+    return digest.hexdigest()
 
 
 def object_name(run: str, direction: str, node: int, session: str, number: int) -> str:

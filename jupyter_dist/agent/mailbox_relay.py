@@ -10,8 +10,6 @@ ranks.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import io
 import os
 import select
 import signal
@@ -27,7 +25,16 @@ from ..worker.launchers.platform_environment import standing
 from ..worker.line_file import write_all
 from .console_output import ConsoleOutput
 from .frames import FrameError, Frames, encode
-from .mailbox_objects import MOST_BYTES, SessionOrder, object_name, parse, session_name, sign, verify
+from .mailbox_objects import (
+    MOST_BYTES,
+    SessionOrder,
+    digest_of,
+    object_name,
+    parse,
+    session_name,
+    sign,
+    verify,
+)
 from .stage_program import Refused, not_set_up, prepare
 from .stores.folder_store import open_store
 from .stores.store import DeniedError, Store, StoreError
@@ -229,24 +236,30 @@ class MailboxRelay:
         hashes = {name: digest for name, _, digest in wish["files"]}
         code = [name for name in missing if hashes[name] is None]
         if code:
-            with zipfile.ZipFile(io.BytesIO(self._blob("code/", wish["code"]))) as archive:
+            archived = os.path.join(stage, "code.zip")
+            self._download("code/", wish["code"], archived)
+            with zipfile.ZipFile(archived) as archive:
                 for name in code:
                     _write(os.path.join(stage, name), archive.read(name.removeprefix("code/")))
+            os.unlink(archived)
         for name in missing:
             digest = hashes[name]
             if digest is not None:
-                _write(os.path.join(stage, name), self._blob(f"{self._run}/files/", digest))
+                self._download(f"{self._run}/files/", digest, os.path.join(stage, name))
 
-    def _blob(self, folder: str, digest: str) -> bytes:
+    def _download(self, folder: str, digest: str, path: str) -> None:
+        """Write an object to a file. The object may be larger than this host's memory."""
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         for pause_s in (0.2, 0.5, 1, 2, 4, 8, 8, 0):
             try:
-                data = self._store.get(folder + digest)
+                with open(path + ".part", "wb+") as file:
+                    is_there = self._store.fetch(folder + digest, file)
+                    if is_there and digest_of(file) == digest:
+                        os.replace(path + ".part", path)
+                        return
+                why = "is not what the driver has sent" if is_there else "is not there"
             except StoreError as error:
                 why = str(error)
-            else:
-                if data is not None and hashlib.sha256(data).hexdigest() == digest:
-                    return data
-                why = "is not there" if data is None else "is not what the driver has sent"
             time.sleep(pause_s)
         raise StoreError(f"{folder}{digest}: {why}")
 

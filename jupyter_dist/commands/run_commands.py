@@ -143,7 +143,7 @@ def _stop(context: Context, flags: _Stop, ids: tuple[str, ...]) -> Message:
             lines.append(f"{folder.id} {after}")
         else:
             lines.append(
-                f"{folder.id} is stopping, but it is still {after}. To end it at once, use `stop --kill`"
+                f"{folder.id} is stopping, but it is still {after}. To end it at once, stop it again"
             )
     return Message("\n".join(lines))
 
@@ -301,7 +301,14 @@ RUN_COMMANDS = (
         at_most=1,
     ),
     command("logs", _ID, "Show what the ranks printed.", _logs, _Logs, at_most=1),
-    command("stop", "[ID…]", "Stop runs: SIGTERM, and SIGKILL after a while.", _stop, _Stop, at_most=None),
+    command(
+        "stop",
+        "[ID…]",
+        "Stop runs: SIGTERM, and SIGKILL after a while. A second stop kills.",
+        _stop,
+        _Stop,
+        at_most=None,
+    ),
     command("stacks", _ID, "Show the stack of every rank of a running run.", _stacks, at_most=1),
     command(
         "rm", "[ID…]", "Remove runs that have ended, with their logs and results.", _rm, _Rm, at_most=None

@@ -37,6 +37,8 @@ class SshDiagnosis:
 
     def __init__(self, text: str, more: _More | None = None) -> None:
         self.text, self._more = text, more
+        self.first = text
+        """The text before the search."""
 
     def look(self) -> bool:
         """Advance the search. Returns whether `text` is final. Does not block."""

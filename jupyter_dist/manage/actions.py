@@ -21,7 +21,10 @@ _MAX_WAIT_S = 5.0
 
 
 def stop(id: str, kill: bool = False) -> runs.Stopped:
-    """Ask for the end of a run; does nothing to one that has ended. Returns within half a second."""
+    """Ask for the end of a run; does nothing to one that has ended. Returns within half a second.
+
+    A second request, a second later or more, kills the run.
+    """
     return {"id": id, "state": ask_to_stop(find_exact(id), kill=kill).value}
 
 

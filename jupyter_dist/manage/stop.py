@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from ..record import reader
 __all__ = ["ask_to_stop", "stop"]
 
 _PAUSE_S = 0.03
+_SAME_REQUEST_S = 1.0
 _AT_ONCE_S = 0.3
 """Within this time, immediate failures of a new supervisor are known, such as a missing Python."""
 
@@ -23,15 +25,16 @@ def stop(folder: RunFolder, *, kill: bool = False, interrupt: bool = False, wait
     """Ask the run's supervisor to end the run, and wait `wait_s` for the end. Returns the state after that.
 
     If ranks have outlived their supervisor, a new supervisor starts first and ends them. That takes seconds.
-    `kill` leaves the ranks no time to write. `interrupt` raises KeyboardInterrupt in the ranks first, if the
-    backend can do that. Repeatable: a run that has ended stays as it is.
+    `kill` leaves the ranks no time to write. A second stop, a second later or more, kills as well.
+    `interrupt` raises KeyboardInterrupt in the ranks first, if the backend can do that.
+    Repeatable: a run that has ended stays as it is.
     Raises DistError if the run cannot be asked, and LaunchError if the new supervisor does not start.
     """
     submission.resume(folder)
     now = reader.status(folder).state
     if now.ended:
         return now
-    _request(folder, "kill" if kill else "interrupt" if interrupt else "stop")
+    _request(folder, kill, interrupt=interrupt)
     deadline = time.monotonic() + wait_s
     while not now.ended and time.monotonic() < deadline:
         time.sleep(_PAUSE_S)
@@ -50,17 +53,32 @@ def ask_to_stop(folder: RunFolder, *, kill: bool = False) -> State:
     now = reader.status(folder).state
     if now.ended:
         return now
-    _request(folder, "kill" if kill else "stop")
+    _request(folder, kill)
     if now is State.UNWATCHED:
         _taken_on(folder)
     return now
 
 
-def _request(folder: RunFolder, name: str) -> None:
+def _request(folder: RunFolder, kill: bool, *, interrupt: bool = False) -> None:
+    before = _asked_at(folder)
     try:
-        folder.request(name)
+        folder.request("kill" if kill else "interrupt" if interrupt else "stop")
+        now = _asked_at(folder)
+        if before is not None and now is not None and now - before > _SAME_REQUEST_S:
+            folder.request("kill")
     except OSError as error:
         raise DistError(f"run {folder.id} cannot be asked to stop: {error.strerror or error}") from error
+
+
+def _asked_at(folder: RunFolder) -> float | None:
+    """Return when the run was last asked to stop, by the clock of the disk, which may be a server's.
+
+    A second request kills the run. A double click, or a client's retry, is no second request.
+    """
+    try:
+        return os.stat(folder.requests / "stop").st_mtime
+    except OSError:
+        return None
 
 
 class _TakingOn:

@@ -8,9 +8,9 @@ import time
 from ..job import Status
 from ..worker.process_identity import boot_id, start_ticks
 
-__all__ = ["boot_id", "start_ticks", "supervised"]
+__all__ = ["SILENCE_S", "boot_id", "start_ticks", "supervised"]
 
-_SILENCE_S = 30.0
+SILENCE_S = 30.0
 """If its heartbeat is older than this, a supervisor on another host counts as dead."""
 
 
@@ -20,7 +20,7 @@ def supervised(status: Status) -> bool:
     if supervisor is None:
         return False
     if supervisor.host != socket.gethostname():
-        return time.time() - status.heartbeat < _SILENCE_S
+        return time.time() - status.heartbeat < SILENCE_S
     if supervisor.boot_id != boot_id():
         return False
     return start_ticks(supervisor.pid) == supervisor.start_ticks

@@ -6,17 +6,21 @@ what is new since an earlier call. metrics/points.py collects metrics, failures/
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import RunNotFound
 from ..folder import RunFolder
 from ..job import Job, RankState, State, Status
 from ..worker.output.time_index import Times
-from .process_identity import boot_id, start_ticks, supervised
+from .process_identity import SILENCE_S, boot_id, start_ticks, supervised
 
 __all__ = [
     "Event",
@@ -41,6 +45,9 @@ _GRACE_S = 30.0
 
 _BEGINNING = b'{"seq":'
 """The beginning of each event that `EventWriter` writes."""
+_WORTH_KEEPING_BYTES, _MOST_KEPT = 1 << 14, 8
+_parsed_states: dict[Path, tuple[tuple[int, int, int], Status]] = {}
+"""The newest large states by their file: inode, time and size of the parsed version, and the status."""
 
 
 class Line(NamedTuple):
@@ -77,15 +84,30 @@ def job(folder: RunFolder) -> Job:
 
 
 def _stored(folder: RunFolder) -> Status | None:
-    """Read the status as written. Returns None if there is none yet. Raises ValueError if it is invalid."""
+    """Read the status as written. Returns None if there is none yet. Raises ValueError if it is invalid.
+
+    Each version of the file is parsed once: a run of thousands of ranks has megabytes of status.
+    """
     try:
-        data = json.loads(folder.state.read_bytes())
+        with folder.state.open("rb") as file:
+            info = os.fstat(file.fileno())
+            version = (info.st_ino, info.st_mtime_ns, info.st_size)
+            known = _parsed_states.get(folder.state)
+            if known is not None and known[0] == version:
+                return known[1]
+            data = json.loads(file.read())
     except FileNotFoundError:
         return None
     try:
-        return Status.from_json(data)
+        found = Status.from_json(data)
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(str(error)) from error
+    if info.st_size > _WORTH_KEEPING_BYTES:
+        _parsed_states.pop(folder.state, None)
+        _parsed_states[folder.state] = version, found
+        for oldest in list(_parsed_states)[:-_MOST_KEPT]:
+            _parsed_states.pop(oldest, None)
+    return found
 
 
 def status(folder: RunFolder) -> Status:
@@ -93,13 +115,16 @@ def status(folder: RunFolder) -> Status:
     try:
         found = _stored(folder)
         if found is not None and not found.state.ended and not supervised(found):
-            # The supervisor may have written its last state after the first read and before its end.
+            # The supervisor may have written its last state after the first read and before its end. And a
+            # network disk may answer from a cache, which a listing of the folder renews.
+            with contextlib.suppress(OSError):
+                os.listdir(folder.path)
             found = _stored(folder)
     except (OSError, ValueError) as error:
         return Status(folder.id, State.LOST, reason=f"{folder.state.name} cannot be read: {error}")
     if found is None:
         return _unsupervised(folder)
-    if found.state.ended or supervised(found):
+    if found.state.ended or supervised(found) or _beats_by_the_disk(folder, found):
         return found
     if found.state is State.UNWATCHED:
         return found  # its own reason stays
@@ -120,6 +145,16 @@ def status(folder: RunFolder) -> Status:
         ended=found.heartbeat,
         reason="the supervisor is gone; its ranks were ended with it",
     )
+
+
+def _beats_by_the_disk(folder: RunFolder, found: Status) -> bool:
+    """Return whether a supervisor on another host has written lately, though its clock differs from ours."""
+    if found.supervisor is None or found.supervisor.host == socket.gethostname():
+        return False
+    try:
+        return abs(time.time() - folder.state.stat().st_mtime) < SILENCE_S
+    except OSError:
+        return False
 
 
 def _unsupervised(folder: RunFolder) -> Status:

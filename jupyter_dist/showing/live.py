@@ -144,8 +144,7 @@ class _Follower:
             self._screen.close(self._view)
             return True
         kill = self._answered > 1
-        saving = "interrupted; the ranks may save … interrupt again to kill them"
-        note = "killing … interrupt again to leave it" if kill else saving
+        note = "killing … interrupt again to leave it" if kill else "stopping … interrupt again to kill it"
         try:
             stop.stop(self._folder, kill=kill, interrupt=True)
         except DistError as error:

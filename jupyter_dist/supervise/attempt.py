@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import time
 from typing import Any
 
@@ -20,6 +19,7 @@ from ..worker import layout
 from .backend_calls import Failure
 from .failure_reason import first_failed, why, why_again, why_failed
 from .phases import Event, Phase, after
+from .reported_errors import ReportedErrors
 from .retry import RetriedCall
 from .run_context import Outcome, RunContext
 from .status_writer import log
@@ -48,6 +48,7 @@ class Attempt:
         self.outcome: Outcome | None = None
         self._number, self._base = self._writer.status.attempt, self._writer.status.reason
         self._indexer = self._context.indexer(self._number)
+        self._errors = ReportedErrors(self._context.folder, self._number)
         self._ending: Ending | None = None
         self._active: float | None = None
         self._indexed = 0.0
@@ -187,6 +188,7 @@ class Attempt:
                 attempt=self._number, reason=self._base, ranks=RankState.all(self._context.job.world_size)
             )
             self._indexer = self._context.indexer(self._number)
+            self._errors = ReportedErrors(self._context.folder, self._number)
         ranks = self._judged(poll)
         carrier = self._context.caller.pid
         self._context.guard.watch((*poll.pids, *(() if carrier is None else (carrier,))))
@@ -243,16 +245,10 @@ class Attempt:
             return poll.ranks
         return tuple(
             dataclasses.replace(rank, state=State.FAILED)
-            if rank.state is State.STOPPED and self._reported(rank.rank, told_at)
+            if rank.state is State.STOPPED and self._errors.has(rank.rank, told_at)
             else rank
             for rank in poll.ranks
         )
-
-    def _reported(self, rank: int, before: float = math.inf) -> bool:
-        try:
-            return os.stat(self._context.folder.rank(self._number, rank).error).st_mtime <= before
-        except OSError:
-            return False
 
     def _decide(self, now: float) -> None:
         if self._ending is not None:
@@ -270,13 +266,7 @@ class Attempt:
         if self._poll is None or self._poll.replaces or not self.phase.submitted:
             return None
         ranks = self._writer.status.ranks
-        failed = first_failed(ranks)
-        if failed is None:
-            for rank in ranks:
-                # A rank that reported its error may still be exiting: threads or exit handlers can delay it.
-                if not rank.state.ended and self._reported(rank.rank):
-                    failed = rank
-                    break
+        failed = first_failed(ranks) or self._errors.first(ranks)
         if failed is None:
             return None
         reason, able = why(self._context.folder, failed, self._number), self._context.able

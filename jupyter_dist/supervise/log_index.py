@@ -6,6 +6,8 @@ import contextlib
 import math
 import os
 import time
+from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..folder import RankFolder, RunFolder
@@ -20,6 +22,8 @@ _HEARD_S = 0.01
 """Shortest pause if the system reports file changes. One tick records all changes of the pause."""
 _FLOOD_BYTES = 32 << 10
 _REST = 30.0
+_MOST_LOOKS, _TURNS_FOR_ALL = 64, 10
+"""One tick looks at so many ranks without a reported change, or at one tenth of all ranks."""
 
 
 class LogIndexWriter:
@@ -39,7 +43,10 @@ class LogIndexWriter:
         self._digester = DigestUpdater(folder, attempt) if digests else None
         self._changes = changes or FileChanges()
         self._hears = self._changes.fileno() is not None
-        self._watched: set[Path] = set()
+        self._rank_of: dict[Path, int] = {}
+        self._unwatched: deque[Path] = deque()
+        """The files whose next change nobody would report."""
+        self._next_look, self._all_due = 0, False
         self._grew = 0.0
         self._folders: list[RankFolder] = []
         self._sizes: list[int] = []
@@ -71,13 +78,16 @@ class LogIndexWriter:
         for rank in range(len(self._folders), ranks):
             folder = self._folder.rank(self._attempt, rank)
             self._folders.append(folder)
+            for path in (folder.output, folder.events):
+                self._rank_of[path] = rank
+                self._unwatched.append(path)
             self._sizes.append(time_index.covered(folder.times))
             self._event_sizes.append(0)
             self._of_host.append(None)
         grown, more, moment = False, 0, now
         began = time.thread_time()
-        self._listen()
-        for rank, folder in enumerate(self._folders):
+        for rank in self._due(self._listen()):
+            folder = self._folders[rank]
             size = _size(folder.output)
             if size > self._sizes[rank]:
                 grown = True
@@ -102,6 +112,7 @@ class LogIndexWriter:
 
     def finish(self, now: float, ranks: int) -> None:
         """Make the last tick. No rank may write after this."""
+        self._all_due = True
         self.tick(now, ranks)
         self._digest(last=True)
 
@@ -109,15 +120,42 @@ class LogIndexWriter:
         if self._digester is not None and self._folders:
             self._digester.tick(len(self._folders), sum(self._event_sizes), last=last)
 
-    def _listen(self) -> None:
-        """Watch the logs for changes. This runs before the sizes are read, so that no change is missed."""
+    def _listen(self) -> set[int]:
+        """Watch the logs for changes. This runs before the sizes are read, so that no change is missed.
+
+        Returns the ranks whose logs have changed since the last call, or were not watched until now.
+        """
         if not self._hears:
-            return
-        self._watched -= self._changes.take()
-        for folder in self._folders:
-            for path in (folder.output, folder.events):
-                if path not in self._watched and self._changes.watch(path, once=True):
-                    self._watched.add(path)
+            return set()
+        changed = [path for path in self._changes.take() if path in self._rank_of]
+        waiting = self._in_turn(len(self._unwatched))
+        trying = [*changed, *(self._unwatched.popleft() for _ in waiting)]
+        watched = set()
+        for path in trying:
+            if self._changes.watch(path, once=True):
+                watched.add(self._rank_of[path])
+            else:
+                self._unwatched.append(path)
+        return watched.union(self._rank_of[path] for path in changed)
+
+    @staticmethod
+    def _in_turn(count: int, first: int = 0) -> Iterable[int]:
+        """Return the places that one tick looks at without a reason, from `first` on: all of a few."""
+        if count <= _MOST_LOOKS:
+            return range(count)
+        return ((first + more) % count for more in range(max(_MOST_LOOKS, count // _TURNS_FOR_ALL)))
+
+    def _due(self, changed: set[int]) -> Iterable[int]:
+        """Return the ranks whose files to look at: those with changes, and some others in turn.
+
+        The system may not report a change (record/file_changes.py).
+        """
+        count = len(self._folders)
+        if self._all_due or count <= _MOST_LOOKS:
+            return range(count)
+        others = list(self._in_turn(count, self._next_look))
+        self._next_look = (others[-1] + 1) % count
+        return sorted(changed.union(others))
 
     def _append(self, rank: int, size: int, now: float) -> None:
         if self._of_host[rank] is None:

@@ -191,13 +191,16 @@ class _Supervision:
         self._writer.update(state=State.UNWATCHED, reason=outcome.reason)
 
     def _end(self, handle: Mapping[str, Any] | None, verdict: Verdict) -> None:
-        reason, told = verdict.reason, None
+        reason, told, kept = verdict.reason, None, verdict.keeps_handle
         if handle is not None:
             if self._able.outlives:
                 # The release may remove the hosts. If this supervisor dies, the next one needs the verdict.
                 self._writer.note(handle=handle)
                 self._writer.update(verdict=verdict)
-            told = self._release(handle, verdict.reason)
+            told, failed = self._release(handle, verdict.reason)
+            if failed and (self._able.outlives or self._able.apart):
+                # Without its name, nobody could find what may still be reserved, and paid for.
+                kept, told = True, f"{_not_released(handle)}: {failed}"
         self._context.caller.close()
         end_leftovers(self._job.id)
         self._context.guard.release()
@@ -210,14 +213,14 @@ class _Supervision:
             told=told,
             ended=time.time(),
             oom_killer=_oom_kills() > self._oom_kills,
-            handle=handle if verdict.keeps_handle else None,
+            handle=handle if kept else None,
             cursor=None,
             submitting=None,
             verdict=None,
         )
 
-    def _release(self, handle: Mapping[str, Any], reason: str | None) -> str | None:
-        """Release the backend's resources. Returns the backend's text for the user, if any.
+    def _release(self, handle: Mapping[str, Any], reason: str | None) -> tuple[str | None, str | None]:
+        """Release the backend's resources. Returns its text for the user, and why it failed, if it did.
 
         A release in this process copies checkpoints from the hosts, which takes as long as it takes. Another
         request to kill the run ends the wait.
@@ -230,7 +233,7 @@ class _Supervision:
         ):
             if requests.made("kill") != killed:
                 log("the release was cut off by a request to kill the run")
-                return "The user ended the wait for the hosts. Files may be left there."
+                return "The user ended the wait for the hosts. Files may be left there.", None
             if now - began > _RELEASE_SHOWN_S:
                 shown = filter(None, (reason, "copying the checkpoints and releasing the hosts"))
                 self._writer.update(reason="; ".join(shown))
@@ -240,14 +243,25 @@ class _Supervision:
             call = release.take(now)
             if call is not None:
                 if call.failure is None:
-                    return call.value if isinstance(call.value, str) else None
+                    return (call.value if isinstance(call.value, str) else None), None
                 log(f"the backend's `release` failed: {call.failure}\n{call.failure.trace}")
                 if not call.failure.may_pass:
-                    return None
+                    return None, str(call.failure)
             self._writer.beat()
             self._alarm.wait(self._turn_s, self._context.caller.fileno())
         log(f"the backend's `release` was not done within {_RELEASE_LIMIT_S:g} s")
-        return None
+        why = None if release.failure is None else str(release.failure)
+        return None, why or f"no answer within {_RELEASE_LIMIT_S:g} s"
+
+
+def _not_released(handle: Mapping[str, Any]) -> str:
+    named = [
+        f"{name} {value}" for name, value in handle.items() if name != "folder" and isinstance(value, str)
+    ]
+    return (
+        f"What the run has reserved may still be reserved ({', '.join(named) or json.dumps(dict(handle))}). "
+        "Check the cluster, and remove it there. The release failed"
+    )
 
 
 def _end_carrier(pid: int, ticks: int) -> None:

@@ -146,9 +146,12 @@ def _note_handlers(place: Path) -> None:
     @functools.wraps(original)
     def noting(signalnum: Any, handler: Any) -> Any:
         before = original(signalnum, handler)
-        if signalnum == signal.SIGTERM and callable(handler) and os.getpid() == rank:
+        if signalnum == signal.SIGTERM and os.getpid() == rank:
             with contextlib.suppress(OSError):  # on a full disk the rank has the shorter time
-                place.write_bytes(b"1")
+                if callable(handler) and handler is not _terminate:
+                    place.write_bytes(b"1")
+                else:
+                    place.unlink(missing_ok=True)
         return before
 
     signal.signal = noting

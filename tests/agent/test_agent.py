@@ -102,9 +102,12 @@ class Place:
         idle_s: float | None = None,
         lifeline: int | None = None,
         program: str | None = None,
+        stop_grace_s: float | None = None,
     ) -> None:
         """`program`: the agent's, where it is not the one that hosts have."""
-        (self.stage / "agent.json").write_text(json.dumps({"grace_s": grace_s, "idle_s": idle_s}))
+        (self.stage / "agent.json").write_text(
+            json.dumps({"grace_s": grace_s, "idle_s": idle_s, "stop_grace_s": stop_grace_s})
+        )
         read, write = os.pipe()
         env = {**os.environ, "JUPYTER_DIST_STAGE": str(self.stage)}
         how = ["-m", "jupyter_dist.agent"] if program is None else ["-c", program]
@@ -279,6 +282,55 @@ def test_stop_and_kill(place: Place) -> None:
     driver.say(do="signal", kill=True)
     end = driver.until("ended")["end"]
     assert (end["signal"], end["told"]) == (signal.SIGKILL, True)
+
+
+def test_an_interrupt_arrives_once_though_it_is_repeated_and_not_at_a_launcher(place: Place) -> None:
+    """A driver repeats its requests after a lost connection. A rank that saves must not be interrupted."""
+    place.serve()
+    driver = place.driver()
+    rank, launcher = "attempts/0/ranks/0/output.log", "attempts/0/launcher-here.log"
+    program = (
+        "import signal, time\n"
+        "for name in ('SIGINT', 'SIGTERM'):\n"
+        "    signal.signal(getattr(signal, name), lambda number, _: print(number, flush=True))\n"
+        "print('up', flush=True)\n"
+        "while True: time.sleep(0.05)"
+    )
+    for number in (0, None):
+        driver.start(sys.executable, "-c", program, rank=number)
+    while not (b"up" in driver.files.get(rank, b"") and b"up" in driver.files.get(launcher, b"")):
+        assert driver.read()
+    for _ in range(3):
+        driver.say(do="signal", kill=False, interrupt=True)
+    driver.say(do="signal", kill=False, interrupt=False, only=["0.0"])
+    while b"15" not in driver.files[rank]:
+        assert driver.read()
+    assert driver.files[rank].split() == [b"up", b"2", b"15"]
+    assert driver.files[launcher].split() == [b"up"]
+    driver.say(do="signal", kill=True)
+    assert {driver.until("ended")["end"]["told"] for _ in range(2)} == {True}
+
+
+@pytest.mark.parametrize("limit", [None, 0.3])
+def test_ranks_with_a_handler_have_longer_after_the_end_of_a_lifeline(
+    limit: float | None, place: Place, wait_for: WaitFor
+) -> None:
+    """6 s is more than the time of other ranks. --stop-grace overrides it."""
+    read, write = os.pipe()
+    place.serve(grace_s=600, lifeline=read, stop_grace_s=limit)
+    os.close(read)
+    driver = place.driver()
+    saves = "trap 'sleep 6; echo saved; exit 0' TERM; : > ${PWD%/code}/run/attempts/0/ranks/0/sigterm.handler"
+    driver.start("sh", "-c", f"{saves}; echo up; while :; do sleep 0.05; done")
+    path = "attempts/0/ranks/0/output.log"
+    while driver.files.get(path) != bytearray(b"up\n"):
+        assert driver.read()
+    os.close(write)
+    assert driver.until("ended")["end"]["exit_code"] == (0 if limit is None else None)
+    assert driver.files[path].split() == ([b"up", b"saved"] if limit is None else [b"up"])
+    assert place.process is not None
+    assert wait_for_exit(place.process) == 0
+    wait_for(lambda: not place.own(), "the end of all it had started")
 
 
 def test_a_killed_agent_takes_everything_along_and_the_next_one_tells(

@@ -258,11 +258,12 @@ def test_interrupting_a_cell_stops_its_run_and_twice_kills_it(kernel: Any, wait_
     assert reader.status(run).state is State.STOPPED
     assert "stopped" in cell.error
 
-    stubborn = "%%distribute -np 2\nimport signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    stubborn = "%%distribute -np 2\nimport signal, time\n"
+    stubborn += "for ignored in (signal.SIGINT, signal.SIGTERM): signal.signal(ignored, signal.SIG_IGN)\n"
     cell = kernel.start(stubborn + "print('x' * 200)\ntime.sleep(600)")
     second = training(wait_for, but_not=run.id)
     kernel.interrupt()
-    wait_for(lambda: (second.requests / "stop").exists(), "the stop request")
+    wait_for(lambda: (second.requests / "interrupt").exists(), "the request")
     watch = Stopwatch()
     kernel.interrupt()
     cell.finish()

@@ -33,7 +33,7 @@ from jupyter_dist.hosts.arrivals import Arrivals
 from jupyter_dist.hosts.fleet import Fleet, Start
 from jupyter_dist.hosts.links.mailbox import Mailbox, run_key
 from jupyter_dist.hosts.settings import HostSettings
-from jupyter_dist.hosts.stores.object_store import driver_store
+from jupyter_dist.hosts.stores.object_store import BulkStore, driver_store
 from jupyter_dist.job import Job
 from tests.rigs.mailbox.faulty_store import FaultyStore
 from tests.rigs.mailbox.store_contract import keeps_its_promise
@@ -136,7 +136,7 @@ def test_a_store(kind: str, tmp_path: Path, s3: FaultyStore, monkeypatch: pytest
     url = f"http://127.0.0.1:{s3.port}"
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": url}.items():
         monkeypatch.setenv(name, value)
-    store: Store
+    store: Store | BulkStore
     if kind in ("folder", "mount"):
         store = FolderStore(str(tmp_path))
         if kind == "mount":  # of a bucket or a Volume: it may have no renames

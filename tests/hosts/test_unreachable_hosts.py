@@ -17,6 +17,7 @@ from jupyter_dist import folder as folders
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.hosts import fleet as _fleet
 from jupyter_dist.hosts.fleet import Fleet, FleetPoll
+from jupyter_dist.hosts.links.ssh_transport import SshTransport
 from jupyter_dist.hosts.openssh import SshSettings
 from jupyter_dist.hosts.ssh_diagnosis import diagnose
 from jupyter_dist.job import Job
@@ -148,6 +149,18 @@ def test_a_cause_is_said_at_once_and_becomes_more_exact(ssh: Path, wait_for: Wai
     wait_for(found.look)
     assert "it was offered '/my/key': load your key with ssh-add" in found.text
     found.close()
+
+
+def test_a_retry_that_fails_in_the_same_way_is_not_examined_again(ssh: Path, wait_for: WaitFor) -> None:
+    transport = SshTransport("refuse", SshSettings())
+    first = transport.unanswered(255, "me@x: Permission denied (publickey).", "")
+    assert first.diagnosis is not None
+    wait_for(first.diagnosis.look)
+    again = transport.unanswered(255, "me@x: Permission denied (publickey).", "")
+    assert "it was offered '/my/key'" in str(again)
+    assert again.diagnosis is first.diagnosis
+    other = transport.unanswered(255, "Host key verification failed.", "")
+    assert other.diagnosis is not first.diagnosis
 
 
 def test_without_ssh_the_first_text_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

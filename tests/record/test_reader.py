@@ -239,6 +239,8 @@ class TestStatus:
         set_state(folder, State.RUNNING, supervisor=there)
         assert reader.status(folder).state is State.RUNNING
         set_state(folder, State.RUNNING, supervisor=there, heartbeat=time.time() - 60)
+        assert reader.status(folder).state is State.RUNNING, "the clock there is slow, but the file is new"
+        os.utime(folder.state, (time.time() - 60,) * 2)
         assert reader.status(folder).state is State.LOST
 
     def test_pending_before_the_supervisor_has_written_and_lost_if_it_never_does(

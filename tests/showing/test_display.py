@@ -26,7 +26,7 @@ for i in range(30):
 """
 STUBBORN = """%%distribute -np 2 --cold
 import signal, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for ignored in (signal.SIGINT, signal.SIGTERM): signal.signal(ignored, signal.SIG_IGN)
 time.sleep(600)
 """
 GOOD = "%%distribute -np 2 --cold\nprint('<b>hello</b>')\n7"

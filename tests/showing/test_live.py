@@ -320,7 +320,7 @@ def test_the_first_line_is_there_at_once_and_later_ones_come(kernel: Any, own_fo
     cell.until(lambda cell: "[0] first\n[0] second" in cell.text)
     kernel.interrupt()
     cell.until(lambda cell: "stopping … interrupt again to kill it" in cell.text)
-    assert (made / "requests/stop").exists()
+    assert (made / "requests/interrupt").exists()
     assert not cell.done
     kernel.interrupt()
     cell.until(lambda cell: "killing … interrupt again to leave it" in cell.text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
+from jupyter_dist.manage import stop
 from tests.rigs.launching import ended, launch_cell, logs, story, until, until_up
 from tests.rigs.stopwatch import Stopwatch
 
@@ -95,6 +97,21 @@ def test_a_second_stop_kills_at_once() -> None:
     folder.request("kill")
     status = ended(folder)
     assert watch.under(2)
+    assert (status.state, status.reason) == (State.STOPPED, "stopped by the user")
+    assert {rank.signal for rank in status.ranks} == {signal.SIGKILL}
+
+
+def test_a_second_stop_of_a_view_kills_and_a_double_click_does_not() -> None:
+    folder = launch_cell("local", saves(600), stop_grace="10m")
+    until_up(folder)
+    for _ in range(2):
+        stop.ask_to_stop(folder)
+    until(folder, lambda status: "to save" in (status.reason or ""), "the time to save")
+    assert not (folder.requests / "kill").exists()
+    asked = folder.requests / "stop"
+    os.utime(asked, (asked.stat().st_mtime - 2,) * 2)
+    stop.ask_to_stop(folder)
+    status = ended(folder)
     assert (status.state, status.reason) == (State.STOPPED, "stopped by the user")
     assert {rank.signal for rank in status.ranks} == {signal.SIGKILL}
 

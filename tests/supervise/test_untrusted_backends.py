@@ -143,6 +143,18 @@ def test_what_does_not_pass_ends_the_ranks_first(
     assert len(service.jobs) == (0 if call == "submit" else 1)
 
 
+def test_what_could_not_be_released_is_named(service: Service) -> None:
+    """Its handle stays, so that somebody can find what is reserved and paid for."""
+    folder = start("far", SAYS, breaks="release")
+    status = ended(folder)
+    name = f"{folder.id}-0"
+    assert status.state is State.SUCCEEDED
+    assert status.handle == {"name": name}
+    assert status.told is not None
+    assert status.told.startswith(f"What the run has reserved may still be reserved (name {name}). Check ")
+    assert "no field 'phase'" in status.told
+
+
 def test_a_release_that_takes_its_time_is_shown_and_can_be_ended(service: Service, wait_for: WaitFor) -> None:
     """Checkpoints may arrive for hours. Meanwhile the heartbeat goes on, and a user who kills is obeyed."""
     folder = start("near", SAYS, hangs="release")

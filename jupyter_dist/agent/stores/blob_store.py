@@ -9,6 +9,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from typing import BinaryIO
 
 from .store import EARLY_S, DeniedError, StoreError, exchange, listing
 
@@ -45,6 +46,9 @@ class BlobStore:
     def get(self, name: str) -> bytes | None:
         return self._ask("GET", name)
 
+    def fetch(self, name: str, file: BinaryIO) -> bool:
+        return self._ask("GET", name, into=file) is not None
+
     def names(self, prefix: str) -> list[str]:
         found: list[str] = []
         query = {"restype": "container", "comp": "list", "prefix": self._prefix + prefix}
@@ -60,7 +64,13 @@ class BlobStore:
             self._ask("DELETE", name)
 
     def _ask(
-        self, method: str, name: str, *, query: Mapping[str, str] | None = None, data: bytes = b""
+        self,
+        method: str,
+        name: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        data: bytes = b"",
+        into: BinaryIO | None = None,
     ) -> bytes | None:
         path = f"/{urllib.parse.quote(self._prefix + name, safe='/-_.~')}" if name else ""
         asked = "&".join(filter(None, (urllib.parse.urlencode(query or {}), self._signature)))
@@ -69,7 +79,7 @@ class BlobStore:
             headers["authorization"] = f"Bearer {self._identity()}"
         url = f"{self._base}{path}?{asked}"
         try:
-            return exchange(method, url, headers, data)
+            return exchange(method, url, headers, data, into)
         except urllib.error.HTTPError as error:
             code = error.headers.get("x-ms-error-code") or error.reason
             if error.code == 404 and code != "ContainerNotFound" and method != "PUT":

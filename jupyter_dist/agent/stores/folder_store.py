@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import secrets
+import shutil
 import urllib.parse
 from collections.abc import Mapping
+from typing import BinaryIO
 
 from .blob_store import BlobStore
 from .s3_store import S3Store
@@ -19,6 +22,7 @@ from .store import Store, StoreError
 
 __all__ = ["FolderStore", "open_store"]
 
+_PIECE = 1 << 20
 _NO_RENAME = (errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -42,12 +46,17 @@ class FolderStore:
         self._renames = True
 
     def put(self, name: str, data: bytes) -> None:
+        self.put_file(name, io.BytesIO(data))
+
+    def put_file(self, name: str, source: BinaryIO) -> None:
+        """Write an object from the rest of a file, piece by piece. Raises StoreError."""
+        begin = source.tell()
         path = os.path.join(self._root, name)
         part = os.path.join(os.path.dirname(path), f".{secrets.token_hex(8)}")
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             if self._renames:
-                self._write(part, data)
+                self._write(part, source)
                 try:
                     os.replace(part, path)
                     return
@@ -58,16 +67,17 @@ class FolderStore:
                 # https://github.com/earth-mover/icechunk/issues/2341
                 self._renames = False
                 os.unlink(part)
-            self._write(path, data)
+                source.seek(begin)
+            self._write(path, source)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(part)
             raise StoreError(f"cannot write {path!r}: {error.strerror or error}") from error
 
     @staticmethod
-    def _write(path: str, data: bytes) -> None:
+    def _write(path: str, source: BinaryIO) -> None:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(data)
+            shutil.copyfileobj(source, file, _PIECE)
 
     def get(self, name: str) -> bytes | None:
         try:
@@ -77,6 +87,16 @@ class FolderStore:
             return None
         except OSError as error:
             raise StoreError(f"cannot read {name!r}: {error.strerror or error}") from error
+
+    def fetch(self, name: str, file: BinaryIO) -> bool:
+        try:
+            with open(os.path.join(self._root, name), "rb") as source:
+                shutil.copyfileobj(source, file, _PIECE)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise StoreError(f"cannot read {name!r}: {error.strerror or error}") from error
+        return True
 
     def names(self, prefix: str) -> list[str]:
         folder, _, begin = prefix.rpartition("/")

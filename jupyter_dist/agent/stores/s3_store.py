@@ -10,6 +10,7 @@ import re
 import urllib.error
 import urllib.parse
 from collections.abc import Mapping
+from typing import BinaryIO
 
 from .aws_credentials import Credentials, endpoint_of, region_of
 from .store import DeniedError, StoreError, exchange, listing
@@ -36,6 +37,9 @@ class S3Store:
     def get(self, name: str) -> bytes | None:
         return self._ask("GET", self._prefix + name)
 
+    def fetch(self, name: str, file: BinaryIO) -> bool:
+        return self._ask("GET", self._prefix + name, into=file) is not None
+
     def names(self, prefix: str) -> list[str]:
         found: list[str] = []
         query = {"list-type": "2", "prefix": self._prefix + prefix}
@@ -54,7 +58,13 @@ class S3Store:
             self._ask("DELETE", self._prefix + name)
 
     def _ask(
-        self, method: str, name: str, *, query: Mapping[str, str] | None = None, data: bytes = b""
+        self,
+        method: str,
+        name: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        data: bytes = b"",
+        into: BinaryIO | None = None,
     ) -> bytes | None:
         url = f"{self._base}/{urllib.parse.quote(name, safe='/-_.~')}"
         if query:
@@ -62,7 +72,7 @@ class S3Store:
         now = datetime.datetime.now(datetime.timezone.utc)
         headers = signed(method, url, data, self._region, self._credentials.get(), now)
         try:
-            return exchange(method, url, headers, data)
+            return exchange(method, url, headers, data, into)
         except urllib.error.HTTPError as error:
             told = error.read(4096).decode(errors="replace")
             if error.code == 404 and method != "PUT" and "NoSuchBucket" not in told:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import urllib.request
 from collections.abc import Mapping
-from typing import Protocol
+from typing import BinaryIO, Protocol
 from xml.etree import ElementTree
 
 __all__ = ["EARLY_S", "DeniedError", "Store", "StoreError", "exchange", "listing"]
@@ -12,6 +13,7 @@ __all__ = ["EARLY_S", "DeniedError", "Store", "StoreError", "exchange", "listing
 EARLY_S = 300.0
 """How long before their expiry credentials are renewed."""
 _TIMEOUT_S = 20.0
+_PIECE = 1 << 20
 
 
 class StoreError(OSError):
@@ -31,6 +33,10 @@ class Store(Protocol):
         """Return an object's content; None if there is no such object."""
         ...
 
+    def fetch(self, name: str, file: BinaryIO) -> bool:
+        """Write an object's content to a file, piece by piece. Returns whether there is such an object."""
+        ...
+
     def names(self, prefix: str) -> list[str]:
         """Return the names with this prefix, in no order."""
         ...
@@ -40,14 +46,19 @@ class Store(Protocol):
         ...
 
 
-def exchange(method: str, url: str, headers: Mapping[str, str], data: bytes) -> bytes:
-    """Make an HTTP request. Returns the answer's body. Raises urllib's exceptions."""
+def exchange(
+    method: str, url: str, headers: Mapping[str, str], data: bytes, into: BinaryIO | None = None
+) -> bytes:
+    """Make an HTTP request. Returns the answer's body, or writes it to `into`. Raises urllib's exceptions."""
     # Without this header, urllib would declare the data a form.
     headers = {**headers, "content-type": "application/octet-stream"}
     request = urllib.request.Request(
         url, data=data if method == "PUT" else None, headers=headers, method=method
     )
     with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+        if into is not None:
+            shutil.copyfileobj(answer, into, _PIECE)
+            return b""
         body: bytes = answer.read()
         return body
 

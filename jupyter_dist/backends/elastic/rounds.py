@@ -238,10 +238,11 @@ class Rounds:
 
         Members of the previous round come first: rank 0 sends the training state to the others.
         """
-        before = [place for place in self.members if place in waiting and self.seats[place].answered]
-        order = [*before, *(place for place in waiting if place not in before)][: self._limits.max_np]
-        hosts = list(dict.fromkeys(self.seats[place].host for place in order))
-        self.members = sorted(order, key=lambda place: hosts.index(self.seats[place].host))
+        there = set(waiting)
+        before = [place for place in self.members if place in there and self.seats[place].answered]
+        order = list(dict.fromkeys([*before, *waiting]))[: self._limits.max_np]
+        hosts = {host: number for number, host in enumerate(dict.fromkeys(self.seats[p].host for p in order))}
+        self.members = sorted(order, key=lambda place: hosts[self.seats[place].host])
         self.number += 1
         self._short_since = None
         for place in self.members:
@@ -250,8 +251,9 @@ class Rounds:
 
     def _announce(self, waiting: Sequence[int]) -> bool:
         """Return whether to notify the members that others wait. Each waiting process is announced once."""
-        new = [[place, self.seats[place].number] for place in waiting if place not in self.members]
-        new = [each for each in new if each not in self._announced]
+        members, announced = set(self.members), {tuple(each) for each in self._announced}
+        new = [[place, self.seats[place].number] for place in waiting if place not in members]
+        new = [each for each in new if tuple(each) not in announced]
         if not new or len(self._seats(Stand.MEMBER)) >= self._limits.max_np:
             return False
         self._announced += new

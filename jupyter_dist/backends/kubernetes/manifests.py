@@ -8,6 +8,7 @@ https://kubernetes.io/docs/concepts/services-networking/service/#headless-servic
 from __future__ import annotations
 
 import copy
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ RUN, ATTEMPT = "jupyter-dist/run", "jupyter-dist/attempt"
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _JOBSET = "jobset.sigs.k8s.io"
 _KEPT_S = 86400
+_AGENT_S = 15
 """Seconds after its end when the cluster deletes a job that nobody deleted."""
 _IDLE_S = 120.0
 """Seconds that a pod waits for its first agent: other pods of the run may still be pending."""
@@ -71,6 +73,10 @@ def job_object(job: Job, attempt: int) -> dict[str, Any]:
     queue = {} if asked.queue is None else {_QUEUE: asked.queue}
     slots = max(asked.most(job.world_size))
     template = _pod(asked, name, labels, slots)
+    if job.stop_grace_s is not None:
+        # The agent needs some seconds more than the ranks when the cluster itself removes a pod.
+        wait_s = math.ceil(job.stop_grace_s) + _AGENT_S
+        template["spec"].setdefault("terminationGracePeriodSeconds", max(30, wait_s))
     head = {
         "apiVersion": kind.group,
         "kind": kind.title,

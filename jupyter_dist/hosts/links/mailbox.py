@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ...agent.frames import Frame, FrameError, Frames, encode
-from ...agent.mailbox_objects import SessionOrder, object_name, parse, sign, verify
+from ...agent.mailbox_objects import SessionOrder, digest_of, object_name, parse, sign, verify
 from ...agent.stores.store import StoreError
 from ...folder import RunFolder, write_bytes
 from ...worker import layout
@@ -74,8 +74,7 @@ class Mailbox:
         self.url, self._folder, self._options = url.rstrip("/"), folder, dict(options or {})
         self.run, self.key, self.opening_s = run or folder.id, run_key(folder), opening_s
         self.wake = threading.Event()
-        self._links: list[MailboxLink] = []
-        """The opened links. A link replaces this list when it opens or closes."""
+        self._links: list[MailboxLink] = []  # the opened ones: a link replaces the list
         self.wake_pipe = WakePipe()  # open while the thread runs
         self._files = shipped(folder)
         self._code = bundle(self._files)
@@ -129,10 +128,11 @@ class Mailbox:
             hashes = {}
             there = set(store.names(f"{self.run}/files/"))
             for path, content in own.items():
-                data = content.read_bytes()
-                hashes[path] = digest = hashlib.sha256(data).hexdigest()
-                if f"{self.run}/files/{digest}" not in there:
-                    store.put(f"{self.run}/files/{digest}", data)
+                with content.open("rb") as file:  # it may be larger than this machine's memory
+                    hashes[path] = digest = digest_of(file)
+                    if f"{self.run}/files/{digest}" not in there:
+                        file.seek(0)
+                        store.put_file(f"{self.run}/files/{digest}", file)
             self._uploaded = hashes
         return self._uploaded
 

@@ -10,7 +10,7 @@ from typing import Any
 from ...worker.host.os_errors import reason
 from .. import openssh
 from ..openssh import SshSettings
-from ..ssh_diagnosis import diagnose
+from ..ssh_diagnosis import SshDiagnosis, diagnose
 from ..staged_files import Shipped
 from .link import LinkError, Reach
 from .stream import Pipe, StreamLink
@@ -32,6 +32,7 @@ class SshTransport:
 
     def __init__(self, host: str, settings: SshSettings) -> None:
         self._host, self._settings = host, settings
+        self._found: SshDiagnosis | None = None
 
     def open(self) -> Pipe:
         word = secrets.token_hex(12)
@@ -51,6 +52,9 @@ class SshTransport:
 
     def unanswered(self, code: int | None, said: str, printed: str) -> LinkError:
         found = diagnose(self._host, self._settings, code, said, printed)
+        if self._found is not None and self._found.first == found.first:
+            found = self._found  # a retry has failed in the same way, and need not be examined again
+        self._found = found
         return LinkError(found.text, busy=openssh.connection_refused(said), diagnosis=found)
 
     def refused(self, words: Sequence[str]) -> LinkError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from ...agent.stores.blob_store import container_of
 from ...agent.stores.store import StoreError
@@ -31,9 +31,12 @@ class ContainerStore(ByRequests):
         self._container, self._prefix = container_of(url)
         self._credential, self._client = credential, None
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes | BinaryIO) -> None:
         with self._blobs("write to") as blobs:
             blobs.upload_blob(self._prefix + name, data, overwrite=True)
+
+    def put_file(self, name: str, file: BinaryIO) -> None:
+        self.put(name, file)  # the client library uploads a large file in blocks
 
     def get(self, name: str) -> bytes | None:
         with self._blobs("read from") as blobs:

@@ -11,7 +11,7 @@ import contextlib
 import io
 import posixpath
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from ...agent.stores.store import StoreError
 from ...errors import DistError
@@ -20,6 +20,8 @@ from .object_store import ByRequests
 __all__ = ["VolumeStore"]
 
 _PAGE = 1000
+_LARGE_BYTES = 1 << 30
+"""One request of the Files API accepts at most 5 GB. The client uploads larger files in parts."""
 
 
 class VolumeStore(ByRequests):
@@ -30,15 +32,20 @@ class VolumeStore(ByRequests):
         self._asking, self._root = asking, root.rstrip("/")
 
     def put(self, name: str, data: bytes) -> None:
-        path = f"{self._root}/{name}"
-        with self._files("write to the Volume") as files:
+        self.put_file(name, io.BytesIO(data))
+
+    def put_file(self, name: str, file: BinaryIO) -> None:
+        path, size = f"{self._root}/{name}", file.seek(0, io.SEEK_END)
+        with self._files("write to the Volume", large=size > _LARGE_BYTES) as files:
             from databricks.sdk.errors import NotFound
 
             try:
-                files.upload(path, io.BytesIO(data), overwrite=True)
+                file.seek(0)
+                files.upload(path, file, overwrite=True)
             except NotFound:  # an upload does not create a missing folder
                 files.create_directory(posixpath.dirname(path))
-                files.upload(path, io.BytesIO(data), overwrite=True)
+                file.seek(0)
+                files.upload(path, file, overwrite=True)
 
     def get(self, name: str) -> bytes | None:
         with self._files("read from the Volume") as files:
@@ -87,13 +94,13 @@ class VolumeStore(ByRequests):
                 files.delete(f"{self._root}/{name}")
 
     @contextlib.contextmanager
-    def _files(self, what: str) -> Iterator[Any]:
+    def _files(self, what: str, *, large: bool = False) -> Iterator[Any]:
         try:
             with self._asking(what) as client:
                 from databricks.sdk.service.files import FilesAPI
 
                 # `FilesAPI` needs one request per file. `client.files` first requests signed URLs of the
                 # cloud, which is worthwhile only for large files.
-                yield FilesAPI(client.api_client)
+                yield client.files if large else FilesAPI(client.api_client)
         except DistError as error:
             raise StoreError(str(error)) from error

@@ -6,10 +6,10 @@ import abc
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, BinaryIO
 
 from ...agent.stores.folder_store import FolderStore
-from ...agent.stores.store import Store, StoreError
+from ...agent.stores.store import StoreError
 from ...errors import MissingEngine
 
 _AT_ONCE = 8
@@ -26,9 +26,13 @@ __all__ = ["BulkStore", "ByRequests", "ObjectStore", "driver_store"]
 
 
 class BulkStore:
-    """A store with a method for many objects at once. This class reads them one by one."""
+    """A store with methods for large objects and for many objects. This class is one for a folder.
 
-    def __init__(self, store: Store) -> None:
+    `put_file` writes an object from an open file, which may be larger than the memory. Raises StoreError.
+    """
+
+    def __init__(self, store: FolderStore) -> None:
+        self.put_file = store.put_file
         self.put, self.get, self.names, self.remove = store.put, store.get, store.names, store.remove
 
     def get_all(self, names: Sequence[str]) -> dict[str, bytes]:
@@ -40,7 +44,7 @@ class BulkStore:
 class ByRequests(BulkStore, abc.ABC):
     """A store that needs a request for each object, and makes several requests in parallel.
 
-    Subclasses implement `put`, `get`, `names` and `discard`.
+    Subclasses implement `put`, `put_file`, `get`, `names` and `discard`.
     """
 
     @abc.abstractmethod
@@ -83,6 +87,10 @@ class ObjectStore(BulkStore):
 
     def put(self, name: str, data: bytes) -> None:
         self._do("pipe_file", f"{self._root}/{name}", data)
+
+    def put_file(self, name: str, file: BinaryIO) -> None:
+        # A file system uploads a local file in parts, and shows the object only when it is whole.
+        self._do("put_file", file.name, f"{self._root}/{name}")
 
     def get(self, name: str) -> bytes | None:
         return self.get_all([name]).get(name)

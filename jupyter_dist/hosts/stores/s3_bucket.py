@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, BinaryIO
 
 from ...agent.stores.store import StoreError
 from ...errors import DistError
@@ -33,6 +33,16 @@ class BucketStore(BulkStore):
     def put(self, name: str, data: bytes) -> None:
         with self._s3("write to") as s3:
             s3.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=data)
+
+    def put_file(self, name: str, file: BinaryIO) -> None:
+        from boto3.exceptions import Boto3Error
+
+        # One request accepts at most 5 GB, so boto3 uploads large files in parts.
+        with self._s3("write to") as s3:
+            try:
+                s3.upload_fileobj(file, self._bucket, self._prefix + name)
+            except Boto3Error as error:
+                raise StoreError(f"cannot write to the bucket {self._bucket!r}: {error}") from error
 
     def get(self, name: str) -> bytes | None:
         with self._s3("read from") as s3:

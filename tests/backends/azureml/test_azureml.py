@@ -32,6 +32,7 @@ from jupyter_dist.errors import DistError, LaunchError, Unreachable
 from jupyter_dist.folder import write_json
 from jupyter_dist.hosts.links.mailbox import Mailbox
 from jupyter_dist.hosts.stores.azure_container import ContainerStore
+from jupyter_dist.hosts.stores.object_store import BulkStore
 from jupyter_dist.job import State
 from jupyter_dist.record import trials
 from jupyter_dist.tuning.engines.azureml_engine import AzureMlEngine
@@ -456,7 +457,7 @@ def test_a_store(kind: str, plane: AzurePlane) -> None:
         made = generate_container_sas(ACCOUNT, "mail", account_key=KEY, permission=permission, expiry=until)
         return {"JUPYTER_DIST_MAILBOX_SAS": made}
 
-    store: Store = BlobStore(url, signature("rcwdl"))
+    store: Store | BulkStore = BlobStore(url, signature("rcwdl"))
     if kind == "as the driver":
         store = ContainerStore(url, lambda: {"account_name": ACCOUNT, "account_key": KEY})
     keeps_its_promise(store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.server
 import json
 import sys
@@ -104,6 +105,14 @@ def asked_job(np: int = 8, **options: Any) -> Job:
         source="",
         options=plan.options.model_dump(mode="json"),
     )
+
+
+@pytest.mark.parametrize(("grace_s", "told"), [(None, None), (2.0, 30), (120.5, 136)])
+def test_a_pod_that_the_cluster_removes_leaves_its_ranks_their_time(
+    grace_s: float | None, told: int | None
+) -> None:
+    job = dataclasses.replace(asked_job(), stop_grace_s=grace_s)
+    assert job_object(job, 0)["spec"]["template"]["spec"].get("terminationGracePeriodSeconds") == told
 
 
 def test_an_mpijob_asks_for_workers_and_for_a_launcher_that_computes_nothing() -> None:

@@ -1,0 +1,45 @@
+"""Ranks that have reported an error but have not ended: threads or exit handlers can delay their end."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Sequence
+
+from ..folder import RunFolder
+from ..job import RankState
+
+__all__ = ["ReportedErrors"]
+
+_LOOKS, _TURNS_FOR_ALL = 64, 10
+"""One call looks at so many ranks, or at one tenth of all ranks."""
+
+
+class ReportedErrors:
+    """The error files of one attempt."""
+
+    def __init__(self, folder: RunFolder, attempt: int) -> None:
+        self._folder, self._attempt = folder, attempt
+        self._paths: dict[int, str] = {}
+        self._next = 0
+
+    def has(self, rank: int, before: float = math.inf) -> bool:
+        """Return whether a rank has reported an error until this time, by the clock of files."""
+        path = self._paths.get(rank)
+        if path is None:
+            path = self._paths[rank] = str(self._folder.rank(self._attempt, rank).error)
+        try:
+            return os.stat(path).st_mtime <= before
+        except OSError:
+            return False
+
+    def first(self, ranks: Sequence[RankState]) -> RankState | None:
+        """Return a rank that has reported an error and still runs. Ten calls look at each rank once."""
+        count = max(_LOOKS, math.ceil(len(ranks) / _TURNS_FOR_ALL))
+        if count >= len(ranks):
+            looked_at: Sequence[RankState] = ranks
+        else:
+            looked_at = list(itertools.islice(itertools.cycle(ranks), self._next, self._next + count))
+            self._next = (self._next + count) % len(ranks)
+        return next((rank for rank in looked_at if not rank.state.ended and self.has(rank.rank)), None)

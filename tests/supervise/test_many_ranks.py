@@ -1,0 +1,156 @@
+"""A thousand ranks: what one turn of the supervisor and one question of a view cost, in CPU time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from jupyter_dist import queries
+from jupyter_dist.backends.interface import Backend, Capabilities
+from jupyter_dist.job import Poll, RankState, State, Status
+from jupyter_dist.record import reader
+from jupyter_dist.supervise.attempt import Attempt, pending
+from jupyter_dist.supervise.backend_calls import InProcess
+from jupyter_dist.supervise.guard import Guard
+from jupyter_dist.supervise.log_index import LogIndexWriter
+from jupyter_dist.supervise.phases import Phase
+from jupyter_dist.supervise.reported_errors import ReportedErrors
+from jupyter_dist.supervise.requests import Requests
+from jupyter_dist.supervise.run_context import RunContext
+from jupyter_dist.supervise.status_writer import StatusWriter
+from tests.rigs.run_maker import BEGAN, RunMaker
+
+RANKS = 1000
+_TURN_S, _QUESTION_S = 0.2, 0.05
+
+
+def cpu_s(act: Callable[[], object]) -> float:
+    """CPU time of this thread: what other processes of the machine do does not count."""
+    began = time.thread_time()
+    act()
+    return time.thread_time() - began
+
+
+class Simulated:
+    """A backend whose ranks come up a hundred per poll."""
+
+    def __init__(self) -> None:
+        self.up = 0
+
+    def submit(self, job: Any, folder: Any, attempt: int) -> dict[str, Any]:
+        return {}
+
+    def poll(self, handle: Any, cursor: Any) -> Poll:
+        self.up = min(RANKS, self.up + 100)
+        ranks = tuple(
+            RankState(rank, State.RUNNING if rank < self.up else State.PENDING, 1000 + rank, "node1")
+            for rank in range(RANKS)
+        )
+        return Poll(State.RUNNING, ranks)
+
+
+class NoGuard:
+    def watch(self, pids: Iterable[int]) -> None:
+        pass
+
+
+@pytest.fixture
+def many(own_folders: Path) -> RunMaker:
+    made = RunMaker(own_folders, RANKS)
+    for rank in range(RANKS):
+        made.print(rank, "up\n")
+        made.metric(rank, 1, {"loss": 0.5})
+        made.event(rank, "progress", id=1, n=1, total=10, desc="epoch")
+    return made
+
+
+def attempt_of(many: RunMaker, backend: Simulated) -> Attempt:
+    able, job, folder = Capabilities(), many.job, many.folder
+    status = Status(job.id, State.PENDING, created=job.created, ranks=pending(job))
+    context = RunContext(
+        job=job,
+        folder=folder,
+        able=able,
+        caller=InProcess(cast(Backend, backend), job, folder),
+        writer=StatusWriter(folder, status),
+        requests=Requests(folder, job),
+        guard=cast(Guard, NoGuard()),
+        poll_interval_s=0.05,
+        grace_s=60,
+    )
+    return Attempt(context, None)
+
+
+def test_a_turn_is_short_while_ranks_come_up_write_and_fail(many: RunMaker) -> None:
+    backend = Simulated()
+    attempt = attempt_of(many, backend)
+    for turn in range(30):
+        for rank in range(turn, RANKS, 20):
+            many.print(rank, f"line {turn}\n")
+        if turn == 25:
+            many.fail(RANKS - 1, "ValueError", "no", "")
+        took = cpu_s(lambda: attempt.tick(time.monotonic(), woken=True))
+        assert took < _TURN_S, f"turn {turn}: {took:.3f} s"
+        if attempt.phase is Phase.ENDING:
+            break
+    else:
+        for _ in range(10):  # an early error is noticed within ten turns
+            attempt.tick(time.monotonic(), woken=True)
+    assert attempt.phase is Phase.ENDING
+    assert backend.up == RANKS
+
+
+def test_a_question_about_a_run_is_quick(many: RunMaker) -> None:
+    first = cpu_s(lambda: queries.run(many.folder.id))
+    assert first < 4 * _QUESTION_S  # it reads a thousand files
+    took = []
+    for number in range(5):
+        many.event(number, "progress", id=1, n=2, total=10, desc="epoch")
+        many.write(heartbeat=time.time())
+        took.append(cpu_s(lambda: queries.run(many.folder.id)))
+    assert min(took) < _QUESTION_S, took
+    assert len(queries.run(many.folder.id)["ranks"]) == RANKS
+
+
+def test_a_state_is_parsed_once_and_each_new_one_is_seen(many: RunMaker) -> None:
+    first = reader.status(many.folder)
+    assert reader.status(many.folder).ranks is first.ranks
+    many.set_rank(700, state=State.FAILED, exit_code=3)
+    assert reader.status(many.folder).ranks[700].exit_code == 3
+    many.end()
+    assert reader.status(many.folder).state is State.SUCCEEDED
+    assert Status.from_json(many.status.to_json()) == many.status
+
+
+@pytest.mark.parametrize("hears", [True, False])
+def test_every_line_is_indexed_though_a_tick_looks_at_few_ranks(many: RunMaker, hears: bool) -> None:
+    """Also on a system that reports no changes of files."""
+    index = LogIndexWriter(many.folder, 0)
+    if not hears:
+        index._hears = False
+    index.tick(BEGAN, RANKS)
+    written: Sequence[int] = (0, 333, RANKS - 1)
+    for rank in written:
+        many.print(rank, "another line\n")
+    grown = [index.tick(BEGAN + tick, RANKS) for tick in range(1, 12)]
+    assert any(grown)
+    for rank in written:
+        folder = many.rank(rank)
+        assert folder.times.stat().st_size > 0
+        assert index._sizes[rank] == folder.output.stat().st_size
+    many.print(5, "the last line\n")
+    index.finish(BEGAN + 20, RANKS)
+    assert index._sizes[5] == many.rank(5).output.stat().st_size
+
+
+def test_an_early_error_is_found_in_ten_looks(many: RunMaker) -> None:
+    errors = ReportedErrors(many.folder, 0)
+    ranks = many.status.ranks
+    assert [errors.first(ranks) for _ in range(10)] == [None] * 10
+    many.rank(777).error.write_text("{}")
+    found = [rank for _ in range(10) if (rank := errors.first(ranks)) is not None]
+    assert [rank.rank for rank in found] == [777]
