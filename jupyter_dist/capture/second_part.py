@@ -44,14 +44,8 @@ _KINDS = (
 )
 _READS_ALL = {"globals", "vars", "locals", "dir"}
 _EVALUATES = {"eval", "exec"}
-_PLAIN_REDUCERS = {
-    "stdlib",
-    "locks",
-    "type_parameters",
-    "weak_references",
-    "torch_compile",
-    "torch_operators",
-}
+_PLAIN_REDUCERS = {"exceptions", "locks", "stdlib", "type_parameters", "weak_references"}
+_PLAIN_REDUCERS |= {"torch_compile", "torch_operators"}
 
 
 @dataclass(frozen=True)
