@@ -27,7 +27,7 @@ from typing import Any, TypedDict
 from . import cloudpickle_parts
 from .unpickling import LOCK, current, loading
 
-__all__ = ["LazyNames", "SecondPart", "notebook_name"]
+__all__ = ["LazyNames", "SecondPart", "load_all", "notebook_name", "unnamed_message"]
 
 
 class SecondPart(TypedDict):
@@ -80,15 +80,19 @@ class LazyNames:
     def install(self) -> None:
         """Make `__main__` answer requests for the names, and load those that the cell needs at once."""
         self._main["__getattr__"] = self._attribute
-        modules = self._part["modules"]
-        first = self._part["first"]
-        if self._part["all_first"]:
-            names = [*self._part["pickles"], *self._objects]
-            first = [*first, *(name for name in names if modules.get(name, "sys") in sys.modules)]
-        for name in first:
+        for name in self._part["first"]:
             self._try(name)
+        if self._part["all_first"]:
+            self.load_all()
         if self._part["evaluates"]:
             self._main["__builtins__"] = _Builtins(self)  # not earlier: functions of the first part stay fast
+
+    def load_all(self) -> None:
+        """Make all values names of `__main__`, except modules that nothing has imported."""
+        modules = self._part["modules"]
+        for name in (*self._part["pickles"], *self._objects):
+            if modules.get(name, "sys") in sys.modules:
+                self._try(name)
 
     def get(self, name: str) -> Any:
         """Return the value of a name, which becomes a name of `__main__`. Repeatable.
@@ -156,6 +160,13 @@ class LazyNames:
         if name not in self._main and name not in self._pending:
             with contextlib.suppress(Exception):  # unpickling runs the value's own code
                 self.get(name)
+
+
+def load_all(main: Mapping[str, Any]) -> None:
+    """Load the names of the second part with which `main` was installed, if there is one."""
+    names = getattr(main.get("__getattr__"), "__self__", None)
+    if isinstance(names, LazyNames):
+        names.load_all()
 
 
 class _Builtins(dict[str, Any]):
