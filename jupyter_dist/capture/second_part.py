@@ -55,6 +55,8 @@ class Built:
     body: bytes
     unnamed: Mapping[str, str]
     """Names that the cell does not name, with the reason why a name was left out, or an empty text."""
+    modules: frozenset[str]
+    """Top-level modules of the user's that a rank needs for the names."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class _Entry:
     words: frozenset[str] = frozenset()
     """Names that the code of the value may ask for."""
     submodules: tuple[str, ...] = ()
+    modules: frozenset[str] = frozenset()
+    """Top-level modules of the user's that the pickle refers to."""
 
 
 def bound_names(namespace: Mapping[str, Any], hidden: Collection[str]) -> dict[int, str]:
@@ -136,7 +140,8 @@ def build(
         evaluates=not _EVALUATES.isdisjoint(trace.reads),
     )
     unnamed = {name: entries[name].reason if name in entries else "" for name in free}
-    return Built(pickle.dumps(part, protocol=5), unnamed)
+    modules = frozenset().union(*(entry.modules for entry in entries.values()))
+    return Built(pickle.dumps(part, protocol=5), unnamed, modules)
 
 
 def _is_definition(value: Any) -> bool:
@@ -259,13 +264,14 @@ class _Pickling:
     ) -> None:
         self.namespace, self.mains, self.bound = namespace, mains, bound
         self._doubtful = doubtful
+        self._trace = Trace()
         self._key = id(namespace), rank_modules
         self._known = _cache if _cached_for == self._key else {}
 
     @functools.cached_property
     def by_name(self) -> ByName:
         """The references to modules, which all pickles share."""
-        return ByName(self._doubtful, lambda _: None)
+        return ByName(self._doubtful, lambda module: self._trace.modules.add(module))
 
     def definition(self, name: str, value: Any) -> _Entry:
         before = self._before(name, value)
@@ -296,7 +302,7 @@ class _Pickling:
         return all(self.namespace.get(name) is value for name, value in entry.references.items())
 
     def _new(self, name: str, value: Any, parts: list[Any] | None, limit: int = _MOST_OF_ONE) -> _Entry:
-        trace = Trace()
+        trace = self._trace = Trace()
         file = _Short(limit)
         try:
             with warnings.catch_warnings():
@@ -309,6 +315,7 @@ class _Pickling:
                 reason=f"it cannot be pickled: {type(error).__name__}: {str(error)[:200]}", parts=parts
             )
         words = trace.reads | trace.texts | words_in(value)
+        modules = {module for module in trace.modules | trace.imports if not is_installed(module)}
         packages = [self.namespace.get(name) for name in trace.reads]
         return _Entry(
             body=file.getvalue(),
@@ -316,6 +323,7 @@ class _Pickling:
             references={other: obj for other, obj in trace.found.items() if other != name},
             words=frozenset(words & self.namespace.keys()),
             submodules=tuple(module.__name__ for module in reached(packages, trace.words)),
+            modules=frozenset(module.partition(".")[0] for module in modules),
         )
 
 

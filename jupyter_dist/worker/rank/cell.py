@@ -182,8 +182,9 @@ def _keep_result(rank_folder: Path, value: Any) -> None:
         writer.result(text, None, f"cannot pickle {type(value).__name__!r}: {error}", outline(value))
     else:
         content = result_digest.content(value, text, rank_folder / layout.RESULT)
-        error = _unreadable(rank_folder / layout.RESULT) if trace.classes and size <= _TRIED_BYTES else None
-        writer.result(text, size, error, outline(value), content)
+        tried = trace.classes and size <= _TRIED_BYTES
+        unreadable = _unreadable(rank_folder / layout.RESULT) if tried else None
+        writer.result(text, size, unreadable, outline(value), content)
 
 
 def _unreadable(result: Path) -> str | None:

@@ -85,7 +85,7 @@ def test_a_process_that_is_spawned_has_them(cells: Cells) -> None:
         ("eval('ezis'[::-1])", "size is in the notebook, but this cell does not name it. Write size on"),
         (
             "import pickle\npickle.loads(b'c__main__\\nbad\\n.')",
-            "bad is in the notebook, but this cell does not name it, and it was left out (it cannot be pickled",
+            "bad is in the notebook, but this cell does not name it, and it was left out (it cannot",
         ),
         ("import pickle\npickle.loads(b'c__main__\\nNet\\n.')", "'Net' is not in the notebook"),
     ],
