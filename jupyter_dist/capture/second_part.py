@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import io
 import pickle
+import sys
 import types
 import warnings
 import weakref
@@ -42,7 +43,6 @@ _KINDS = (
     types.ModuleType,
     type(functools.lru_cache(len)),
 )
-_READS_ALL = {"globals", "vars", "locals", "dir"}
 _EVALUATES = {"eval", "exec"}
 _PLAIN_REDUCERS = {"exceptions", "locks", "stdlib", "type_parameters", "weak_references"}
 _PLAIN_REDUCERS |= {"torch_compile", "torch_operators"}
@@ -81,7 +81,7 @@ def bound_names(namespace: Mapping[str, Any], hidden: Collection[str]) -> dict[i
     return {
         id(value): name
         for name, value in reversed(list(namespace.items()))
-        if isinstance(value, kinds) and name not in hidden and getattr(value, "__module__", "") == "__main__"
+        if issubclass(type(value), kinds) and name not in hidden and value.__module__ == "__main__"
     }
 
 
@@ -133,10 +133,10 @@ def build(
         pickles={name: entry.body for name, entry in entries.items() if entry.body},
         needs={name: found for name, found in needs.items() if found},
         data=data,
-        modules={name: free[name].__name__ for name in able if isinstance(free[name], types.ModuleType)},
+        homes={name: home for name in able - trace.annotations if (home := _home(free[name]))},
         submodules={name: list(entry.submodules) for name, entry in entries.items() if entry.submodules},
         first=first,
-        all_first=not _READS_ALL.isdisjoint(trace.reads),
+        all_first="globals" in trace.reads,
         evaluates=not _EVALUATES.isdisjoint(trace.reads),
     )
     unnamed = {name: entries[name].reason if name in entries else "" for name in free}
@@ -148,7 +148,16 @@ def _is_definition(value: Any) -> bool:
     kind = type(value)
     if kind.__module__ in ("typing", "typing_extensions") or kind in (types.GenericAlias, types.UnionType):
         return True
-    return isinstance(value, _KINDS) or kind.__name__ == "ufunc"
+    # isinstance would ask the value for its class, and a proxy may raise.
+    return issubclass(kind, _KINDS) or kind.__name__ == "ufunc"
+
+
+def _home(value: Any) -> str:
+    """Return the module from which a value was imported; an empty text for the notebook's own."""
+    if type(value) is types.ModuleType:
+        return value.__name__
+    home = value.__module__ if issubclass(type(value), _KINDS) else ""
+    return home if type(home) is str and home in sys.modules and home != "__main__" else ""
 
 
 def _limit(entries: dict[str, _Entry], data: Collection[str]) -> None:
@@ -166,7 +175,7 @@ def _subclasses(
 ) -> Iterable[tuple[str, str | None]]:
     """Yield each class with the name of a base that a rank loads later; None for a base of the first part."""
     for name, cls in free.items():
-        if name not in able or not isinstance(cls, type) or id(cls) not in bound:
+        if name not in able or not issubclass(type(cls), type) or id(cls) not in bound:
             continue
         for base in cls.__mro__[1:]:
             if id(base) in bound and bound[id(base)] in able:
