@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import enum
 import functools
 import operator
@@ -19,6 +20,7 @@ _PLAIN = {bool, int, float, complex, str, bytes, type(None), type(Ellipsis), typ
 _PLAIN |= {types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType}
 _PLAIN |= {types.MemberDescriptorType, types.GetSetDescriptorType, types.ClassMethodDescriptorType}
 _CONTAINERS = {list, tuple, set, frozenset}
+_PLAIN |= {type(value) for value in vars(abc.ABC).values()} - _CONTAINERS  # what abc keeps in its classes
 _LRU_CACHE = type(functools.lru_cache(len))
 
 
@@ -34,7 +36,7 @@ def parts(value: Any) -> list[Any] | None:
     found: list[Any] = []
     try:
         _walk(value, found, set())
-    except _Unsure:
+    except Exception:  # parts of the user's can raise anything, and `_Unsure` is raised here
         return None
     return found
 
@@ -59,7 +61,7 @@ def _walk(value: Any, found: list[Any], seen: set[int]) -> None:
 def _inside(value: Any, kind: type) -> Iterable[Any]:
     if kind is types.FunctionType:
         return () if _is_of_module(value) else _in_function(value)
-    if isinstance(value, type):
+    if issubclass(kind, type):
         return () if _is_of_module(value) else (kind, *value.__bases__, *_items(vars(value)))
     if kind in _CONTAINERS:
         return list(value)
@@ -73,9 +75,9 @@ def _inside(value: Any, kind: type) -> Iterable[Any]:
         return (value.__wrapped__,)
     if kind is functools.partial:
         return value.func, value.args, value.keywords
-    if kind.__module__ in ("typing", "types", "_abc"):
+    if kind.__module__ in ("typing", "types"):
         return ()
-    if isinstance(value, enum.Enum) or kind.__module__ == "dataclasses":
+    if issubclass(kind, enum.Enum) or kind.__module__ == "dataclasses":
         slots = [getattr(value, name) for name in kind.__dict__.get("__slots__", ()) if hasattr(value, name)]
         return *slots, *_items(getattr(value, "__dict__", {}))
     raise _Unsure

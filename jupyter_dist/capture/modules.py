@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import functools
 import os
@@ -15,11 +16,12 @@ from pathlib import Path
 
 from ..errors import CaptureError
 
-__all__ = ["Shipment", "ShippedFile", "installed", "is_own", "reached", "ship", "stays_behind"]
+__all__ = ["Shipment", "ShippedFile", "also", "installed", "is_own", "reached", "ship", "stays_behind"]
 
 _CODE = {".py", ".pyi", ".so", ".pyd"}
 _CODE_LIMIT = 20_000_000
 _DATA_LIMIT = 5_000_000
+_ALSO_LIMIT = 1_000_000
 _NOT_OURS = {"site-packages", "dist-packages", "node_modules", "__pycache__"}
 
 
@@ -88,6 +90,21 @@ def ship(choice: str, wanted: Iterable[str], directory: Path) -> Shipment:
             "Nothing was started."
         )
     return shipment
+
+
+def also(choice: str, modules: Iterable[str], directory: Path, shipment: Shipment) -> list[ShippedFile]:
+    """Return the files of more modules, of which a rank may never import any. Each package has at most 1 MB.
+
+    Nothing is raised, and no note is made: the cell runs without them.
+    """
+    more: dict[str, ShippedFile] = {}
+    for top in sorted({*modules} - {*shipment.modules}) if choice == "auto" else ():
+        with contextlib.suppress(CaptureError):
+            files = ship("auto", [top], directory).files
+            if sum(len(file.data) for file in files) <= _ALSO_LIMIT:
+                more |= {file.path: file for file in files}
+    known = {file.path for file in shipment.files}
+    return [file for path, file in more.items() if path not in known]
 
 
 def stays_behind(choice: str, directory: Path) -> Callable[[str], bool]:

@@ -221,9 +221,10 @@ class _Capture:
         uses_keras = keras_checks.uses_keras(words, used)
         names = list(self._shown) if header["kind"] == "cell" else []
         second = self._second_part(names, (ship_modules, directory))
+        files = [*shipment.files, *_ship.also(ship_modules, second.modules, directory, shipment)]
         header |= {
             "sys_path": _sys_path(),
-            "origins": {file.path: file.origin for file in shipment.files if file.path.endswith(".py")},
+            "origins": {file.path: file.origin for file in files if file.path.endswith(".py")},
             "names": names,
             "unnamed": second.unnamed,
             "submodules": _ship.reached(trace.modules | trace.imports, trace.words),
@@ -234,7 +235,7 @@ class _Capture:
         }
         body = dumped.body + second.body
         size = len(body) + sum(view.nbytes for view in dumped.buffers)
-        size += sum(len(file.data) for file in shipment.files)
+        size += sum(len(file.data) for file in files)
         notes = [*self._notes, *dict.fromkeys(trace.notes), *shipment.notes, *settings.notes]
         if size > payload_size.LARGE:
             values = {**self._shown, **trace.globals, **self._shown}
@@ -247,7 +248,7 @@ class _Capture:
             header=header,
             body=body,
             buffers=dumped.buffers,
-            modules=tuple(shipment.files),
+            modules=tuple(files),
             nbytes=size,
             notes=tuple(notes),
             imports=_ship.installed(used),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import io
 import pickle
+import sys
 import types
 import warnings
 import weakref
@@ -42,16 +43,9 @@ _KINDS = (
     types.ModuleType,
     type(functools.lru_cache(len)),
 )
-_READS_ALL = {"globals", "vars", "locals", "dir"}
 _EVALUATES = {"eval", "exec"}
-_PLAIN_REDUCERS = {
-    "stdlib",
-    "locks",
-    "type_parameters",
-    "weak_references",
-    "torch_compile",
-    "torch_operators",
-}
+_PLAIN_REDUCERS = {"exceptions", "locks", "stdlib", "type_parameters", "weak_references"}
+_PLAIN_REDUCERS |= {"torch_compile", "torch_operators"}
 
 
 @dataclass(frozen=True)
@@ -61,6 +55,8 @@ class Built:
     body: bytes
     unnamed: Mapping[str, str]
     """Names that the cell does not name, with the reason why a name was left out, or an empty text."""
+    modules: frozenset[str]
+    """Top-level modules of the user's that a rank needs for the names."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +71,8 @@ class _Entry:
     words: frozenset[str] = frozenset()
     """Names that the code of the value may ask for."""
     submodules: tuple[str, ...] = ()
+    modules: frozenset[str] = frozenset()
+    """Top-level modules of the user's that the pickle refers to."""
 
 
 def bound_names(namespace: Mapping[str, Any], hidden: Collection[str]) -> dict[int, str]:
@@ -83,7 +81,7 @@ def bound_names(namespace: Mapping[str, Any], hidden: Collection[str]) -> dict[i
     return {
         id(value): name
         for name, value in reversed(list(namespace.items()))
-        if isinstance(value, kinds) and name not in hidden and getattr(value, "__module__", "") == "__main__"
+        if issubclass(type(value), kinds) and name not in hidden and value.__module__ == "__main__"
     }
 
 
@@ -135,21 +133,31 @@ def build(
         pickles={name: entry.body for name, entry in entries.items() if entry.body},
         needs={name: found for name, found in needs.items() if found},
         data=data,
-        modules={name: free[name].__name__ for name in able if isinstance(free[name], types.ModuleType)},
+        homes={name: home for name in able - trace.annotations if (home := _home(free[name]))},
         submodules={name: list(entry.submodules) for name, entry in entries.items() if entry.submodules},
         first=first,
-        all_first=not _READS_ALL.isdisjoint(trace.reads),
+        all_first="globals" in trace.reads,
         evaluates=not _EVALUATES.isdisjoint(trace.reads),
     )
     unnamed = {name: entries[name].reason if name in entries else "" for name in free}
-    return Built(pickle.dumps(part, protocol=5), unnamed)
+    modules = frozenset().union(*(entry.modules for entry in entries.values()))
+    return Built(pickle.dumps(part, protocol=5), unnamed, modules)
 
 
 def _is_definition(value: Any) -> bool:
     kind = type(value)
     if kind.__module__ in ("typing", "typing_extensions") or kind in (types.GenericAlias, types.UnionType):
         return True
-    return isinstance(value, _KINDS) or kind.__name__ == "ufunc"
+    # isinstance would ask the value for its class, and a proxy may raise.
+    return issubclass(kind, _KINDS) or kind.__name__ == "ufunc"
+
+
+def _home(value: Any) -> str:
+    """Return the module from which a value was imported; an empty text for the notebook's own."""
+    if type(value) is types.ModuleType:
+        return value.__name__
+    home = value.__module__ if issubclass(type(value), _KINDS) else ""
+    return home if type(home) is str and home in sys.modules and home != "__main__" else ""
 
 
 def _limit(entries: dict[str, _Entry], data: Collection[str]) -> None:
@@ -167,7 +175,7 @@ def _subclasses(
 ) -> Iterable[tuple[str, str | None]]:
     """Yield each class with the name of a base that a rank loads later; None for a base of the first part."""
     for name, cls in free.items():
-        if name not in able or not isinstance(cls, type) or id(cls) not in bound:
+        if name not in able or not issubclass(type(cls), type) or id(cls) not in bound:
             continue
         for base in cls.__mro__[1:]:
             if id(base) in bound and bound[id(base)] in able:
@@ -265,13 +273,14 @@ class _Pickling:
     ) -> None:
         self.namespace, self.mains, self.bound = namespace, mains, bound
         self._doubtful = doubtful
+        self._trace = Trace()
         self._key = id(namespace), rank_modules
         self._known = _cache if _cached_for == self._key else {}
 
     @functools.cached_property
     def by_name(self) -> ByName:
         """The references to modules, which all pickles share."""
-        return ByName(self._doubtful, lambda _: None)
+        return ByName(self._doubtful, lambda module: self._trace.modules.add(module))
 
     def definition(self, name: str, value: Any) -> _Entry:
         before = self._before(name, value)
@@ -302,7 +311,7 @@ class _Pickling:
         return all(self.namespace.get(name) is value for name, value in entry.references.items())
 
     def _new(self, name: str, value: Any, parts: list[Any] | None, limit: int = _MOST_OF_ONE) -> _Entry:
-        trace = Trace()
+        trace = self._trace = Trace()
         file = _Short(limit)
         try:
             with warnings.catch_warnings():
@@ -315,6 +324,7 @@ class _Pickling:
                 reason=f"it cannot be pickled: {type(error).__name__}: {str(error)[:200]}", parts=parts
             )
         words = trace.reads | trace.texts | words_in(value)
+        modules = {module for module in trace.modules | trace.imports if not is_installed(module)}
         packages = [self.namespace.get(name) for name in trace.reads]
         return _Entry(
             body=file.getvalue(),
@@ -322,6 +332,7 @@ class _Pickling:
             references={other: obj for other, obj in trace.found.items() if other != name},
             words=frozenset(words & self.namespace.keys()),
             submodules=tuple(module.__name__ for module in reached(packages, trace.words)),
+            modules=frozenset(module.partition(".")[0] for module in modules),
         )
 
 

@@ -63,12 +63,23 @@ def parse(source: str, label: str, flags: int = 0) -> Cell:
         source,
         filename,
         flags,
-        frozenset(scan.reads),
+        frozenset(scan.reads | ({"globals"} if _reads_namespace(tree) else set())),
         frozenset(optional),
         names.imports,
         names.words,
         names.texts,
         tuple(tree.body),
+    )
+
+
+def _reads_namespace(tree: ast.Module) -> bool:
+    """Return whether `vars()`, `locals()` or `dir()` may return what `globals()` does."""
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("vars", "locals", "dir")
+        and not node.args
+        for node in ast.walk(tree)
     )
 
 

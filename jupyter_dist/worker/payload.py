@@ -99,14 +99,14 @@ def write(path: Path, header: Mapping[str, Any], body: bytes, buffers: Sequence[
     return len(head) + len(body) + (end if buffers else 0)
 
 
-def write_value(path: Path, value: Any) -> int:
-    """Write a rank's result as a container and return its size in bytes.
+def write_value(path: Path, value: Any, trace: Trace | None = None) -> int:
+    """Write a rank's result as a container and return its size in bytes. `trace` gets the names in it.
 
     Raises any exception of the value's pickling. Then nothing is written.
     """
     main = sys.modules["__main__"].__dict__
     name_classes(main, os.environ.get("JUPYTER_DIST_RUN", ""))
-    dumped = dump(value, mains=[main], maps=NO_MAPS)
+    dumped = dump(value, mains=[main], trace=trace, maps=NO_MAPS)
     return write(path, {"kind": "result"}, dumped.body, dumped.buffers)
 
 

@@ -147,7 +147,8 @@ def test_a_class_in_both_parts_is_one(defined: Notebook) -> None:
     Kept.label = "mine"
     import pickle
     loaded = pickle.loads(path("rows.pkl").read_bytes())
-    result = type(loaded[0]) is Kept, loaded[0].label, loaded[2] is things[1], loaded[0].kind is things[0].kind
+    row, _, function = loaded
+    result = type(row) is Kept, row.label, function is things[1], row.kind is things[0].kind
     """
     assert defined.run(cell) == (True, "mine", True, True)
 
@@ -164,7 +165,8 @@ def test_what_the_cell_binds_itself_stays(defined: Notebook) -> None:
 def test_results_come_back_as_the_notebooks_own_classes(defined: Notebook) -> None:
     Path("rows.pkl").write_bytes(pickle.dumps(defined.names["rows"]))
     rows, kinds = defined.run(
-        "import pickle\nrows = pickle.loads(path('rows.pkl').read_bytes())\nresult = rows, [r.kind for r in rows]"
+        "import pickle\nrows = pickle.loads(path('rows.pkl').read_bytes())\n"
+        "result = rows, [r.kind for r in rows]"
     )
     assert rows == defined.names["rows"]
     assert type(rows[0]) is defined.names["Row"]
@@ -222,9 +224,7 @@ class TestLeftOut:
         assert "cannot pickle 'generator' object" in captured.header["unnamed"]["bad"]
 
     def test_the_error_names_the_remedy(self, notebook: Notebook) -> None:  # noqa: F811
-        notebook.cell(
-            "import sys\ndata = [1]\nfile = sys.__stdin__\ndef bad(f=iter([])): return f\nbad.f = (i for i in data)"
-        )
+        notebook.cell("data = [1]\ndef bad(f=(i for i in data)): return f")
         done = notebook.start(notebook.capture("import __main__\n__main__.data"))
         assert done.stderr.endswith(
             "AttributeError: data is in the notebook, but this cell does not name it. "
@@ -257,11 +257,12 @@ class TestCache:
         """Return the names that the next captures pickle."""
         names: list[str] = []
         new = second_part._Pickling._new
-        monkeypatch.setattr(
-            second_part._Pickling,
-            "_new",
-            lambda self, name, *rest: (names.append(name), new(self, name, *rest))[1],
-        )
+
+        def counted(self: Any, name: str, *rest: Any) -> Any:
+            names.append(name)
+            return new(self, name, *rest)
+
+        monkeypatch.setattr(second_part._Pickling, "_new", counted)
         return names
 
     def test_unchanged_definitions_are_pickled_once(self, defined: Notebook, monkeypatch: Any) -> None:
@@ -327,6 +328,19 @@ def test_the_kernel_loads_no_second_part(defined: Notebook, tmp_path: Path) -> N
     before = dict(vars(sys.modules["__main__"]))
     assert payload.load(tmp_path / "payload.pkl")["halve"](4) == 2
     assert vars(sys.modules["__main__"]) == before
+
+
+def test_a_module_of_the_users_goes_along(notebook: Notebook, monkeypatch: Any) -> None:  # noqa: F811
+    (notebook.folder / "sp_own.py").write_text("class Own:\n    x = 3")
+    (notebook.folder / "sp_big.py").write_text(f"data = {'x' * 1_100_000!r}")
+    monkeypatch.syspath_prepend(str(notebook.folder))
+    notebook.cell("from sp_own import Own\nimport sp_big, sp_own as also")
+    captured = notebook.capture("import __main__\nresult = __main__.Own.x, __main__.also.Own is __main__.Own")
+    assert [file.path for file in captured.modules] == ["sp_own.py"]
+    for path in notebook.folder.glob("sp_*"):
+        path.unlink()
+    assert notebook.run_payload(captured) == (3, True)
+    assert notebook.capture("1", ship_modules="none").modules == ()
 
 
 def test_threads_may_ask_at_once(defined: Notebook) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from IPython.lib.pretty import pretty
 
 from jupyter_dist.errors import (
     DistError,
@@ -159,6 +160,27 @@ def test_a_truncated_result_is_an_error_of_that_rank(own_folders: Path) -> None:
     with pytest.raises(ResultError, match=r"rank 0 .*cannot be read back"):
         run.results[0]
     assert run.results[1] == 2
+
+
+def test_a_slice_of_results_has_those_that_can_be_read(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 3)
+    for rank in range(3):
+        made.result(rank, rank)
+    path = made.rank(1).result
+    path.write_bytes(path.read_bytes()[:-1])
+    first, second, third = Run(made.end()).results[:]
+    assert (first, third) == (0, 2)
+    assert "cannot be read back (ContainerError: " in repr(second)
+
+
+def test_a_result_that_only_the_rank_could_not_unpickle_is_there(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1)
+    made.result(0, 5)
+    lines = made.rank(0).events.read_text().replace('"error": null', '"error": "cannot be unpickled: E: x"')
+    made.rank(0).events.write_text(lines)
+    run = Run(made.end())
+    assert run.results[0] == 5
+    assert "cannot be unpickled: E: x" in pretty(run)
 
 
 def test_metrics_are_a_frame_that_keeps_nan_and_steps(own_folders: Path) -> None:

@@ -70,8 +70,8 @@ class MissingResult:
 class Results(Sequence[Any]):
     """Results of an ended run by rank.
 
-    `results[rank]` raises ResultError if that rank has no result. Iterating yields a MissingResult for such a
-    rank. So one rank's failure does not hide the other results.
+    `results[rank]` raises ResultError if that rank has no result, or one that cannot be unpickled. Iterating
+    and slices have a MissingResult for such a rank. So one rank's failure does not hide the other results.
     """
 
     def __init__(self, folder: RunFolder, status: Status, world_size: int) -> None:
@@ -90,7 +90,7 @@ class Results(Sequence[Any]):
     def __getitem__(self, rank: slice) -> list[Any]: ...
     def __getitem__(self, rank: int | slice) -> Any:
         if isinstance(rank, slice):
-            return [self[i] for i in range(self._size)[rank]]
+            return [self._or_missing(i) for i in range(self._size)[rank]]
         try:
             rank = range(self._size)[rank]
         except IndexError:
@@ -100,11 +100,15 @@ class Results(Sequence[Any]):
         return self._loaded[rank]
 
     def __iter__(self) -> Iterator[Any]:
-        for rank in range(self._size):
-            try:
-                yield self[rank]
-            except DistError:
-                yield MissingResult(rank, self._reason(rank) or "its result cannot be read")
+        yield from map(self._or_missing, range(self._size))
+
+    def _or_missing(self, rank: int) -> Any:
+        try:
+            return self[rank]
+        except DistError as error:
+            cause = error.__cause__
+            why = "" if cause is None else f" ({type(cause).__name__}: {one_line(str(cause), 300)})"
+            return MissingResult(rank, self._reason(rank) or f"its result cannot be read back{why}")
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, (Results, list, tuple)):
@@ -167,11 +171,12 @@ class Results(Sequence[Any]):
 
     def _load(self, rank: int) -> Any:
         reason = self._reason(rank)
-        if reason:
+        path = self._path(rank)
+        # The rank may have failed to unpickle a result that this process can unpickle.
+        if reason and not path.exists():
             raise ResultError(f"rank {rank} of run {self._folder.id}: {reason}")
         from ...worker import payload
 
-        path = self._path(rank)
         try:
             check_owner(path)
             return payload.load(path)

@@ -133,9 +133,10 @@ def install() -> None:
 
 def load_hooks() -> None:
     """Import the modules that `install` uses for the frameworks that are imported. Patches nothing."""
-    for framework, (module, _) in _HOOKS.items():
-        if framework in sys.modules:
-            importlib.import_module(module, __name__)
+    for table in _TABLES:
+        for framework, (module, _) in table.items():
+            if framework in sys.modules:
+                importlib.import_module(module, __name__)
 
 
 def record(values: Mapping[Any, Any], step: Any) -> None:

@@ -44,7 +44,7 @@ __all__ = ["Dumped", "Pickler", "Trace", "dump", "later", "loading", "name_class
 Rule = Callable[[Any], Any]
 
 
-class Code(Protocol):
+class _Code(Protocol):
     """The names in some code. `CodeNames` and `Trace` are examples."""
 
     @property
@@ -71,6 +71,8 @@ class Trace:
     """Global names that the code of captured functions may read."""
     texts: set[str] = field(default_factory=set)
     """Words in strings and annotations of captured functions and classes."""
+    annotations: set[str] = field(default_factory=set)
+    """Words in annotations that are strings."""
     files: set[str] = field(default_factory=set)
     """`co_filename` of the captured functions."""
     globals: dict[str, Any] = field(default_factory=dict)
@@ -82,12 +84,18 @@ class Trace:
     notes: list[str] = field(default_factory=list)
     """Notes for the user, one line each."""
 
-    def add_code(self, names: Code) -> None:
+    def add_code(self, names: _Code) -> None:
         """Record the names in code."""
         self.imports.update(names.imports)
         self.words.update(names.words)
         self.reads.update(names.reads)
         self.texts.update(names.texts)
+
+    def add_annotations(self, obj: Any) -> None:
+        """Record the annotations of a function or a class that are strings."""
+        words = words_in(annotation_values.texts(obj))
+        self.texts |= words
+        self.annotations |= words
 
 
 class Dumped(NamedTuple):
@@ -274,7 +282,8 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         used = {name: space[name] for name in sorted(names.reads | names.writes) if name in space}
         trace = self._trace
         trace.add_code(names)
-        trace.texts |= words_in((function.__defaults__, *annotation_values.texts(function)))
+        trace.texts |= words_in(function.__defaults__)
+        trace.add_annotations(function)
         trace.files.add(function.__code__.co_filename)
         home = self.globals_ref[id(space)]
         if id(space) in self._mains:
@@ -320,7 +329,8 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         if reference is not None:
             return reference
         self._trace.classes.add(id(cls))
-        self._trace.texts |= words_in([*_texts_of_class(cls), *annotation_values.texts(cls)])
+        self._trace.texts |= words_in(_texts_of_class(cls))
+        self._trace.add_annotations(cls)
         return reduce_class(cls)
 
     def _reduce_module(self, module: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import hashlib
+import operator
 import types
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -20,6 +21,10 @@ _OF_A_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_
 
 def reduce_class(cls: Any) -> Any:
     """Reduce a class by value, as cloudpickle does, and add what cloudpickle omits."""
+    generic = vars(cls).get("__pydantic_generic_metadata__")
+    if isinstance(generic, dict) and isinstance(generic.get("origin"), type):
+        # pydantic makes one class for each parametrisation of a model, and keeps the class as the model's.
+        return operator.getitem, (generic["origin"], generic["args"])
     maker, args, state, *_ = cloudpickle_parts.dynamic_class_reduce(cls)
     if issubclass(cls, enum.Enum):
         args, state = _whole_enum(cls, args, state)

@@ -27,7 +27,7 @@ from typing import Any, TypedDict
 from . import cloudpickle_parts
 from .unpickling import LOCK, current, loading
 
-__all__ = ["LazyNames", "SecondPart", "notebook_name"]
+__all__ = ["LazyNames", "SecondPart", "load_all", "notebook_name", "unnamed_message"]
 
 
 class SecondPart(TypedDict):
@@ -39,14 +39,17 @@ class SecondPart(TypedDict):
     """Names that the code of a name may ask for."""
     data: list[str]
     """Names that are not of functions, classes or imports."""
-    modules: dict[str, str]
-    """Names of modules that an import finds, with the modules' own names."""
+    homes: dict[str, str]
+    """Names that were imported, with their modules. A word in a string does not cause the import.
+
+    A name in an annotation is left out, because the library that asks for it needs the name.
+    """
     submodules: dict[str, list[str]]
     """Modules to import for the code of a name, such as `xml.dom` where the code reads it from `xml`."""
     first: list[str]
     """Names to load before the cell runs."""
     all_first: bool
-    """Whether the cell reads its namespace as a dict. Then all names except unused modules are loaded."""
+    """Whether the cell reads its namespace as a dict. Then all names are loaded."""
     evaluates: bool
     """Whether the cell evaluates code that is not in it."""
 
@@ -80,15 +83,15 @@ class LazyNames:
     def install(self) -> None:
         """Make `__main__` answer requests for the names, and load those that the cell needs at once."""
         self._main["__getattr__"] = self._attribute
-        modules = self._part["modules"]
-        first = self._part["first"]
+        self._load_imported(self._part["first"])
         if self._part["all_first"]:
-            names = [*self._part["pickles"], *self._objects]
-            first = [*first, *(name for name in names if modules.get(name, "sys") in sys.modules)]
-        for name in first:
-            self._try(name)
+            self.load_all()
         if self._part["evaluates"]:
             self._main["__builtins__"] = _Builtins(self)  # not earlier: functions of the first part stay fast
+
+    def load_all(self) -> None:
+        """Make all values names of `__main__`, except those of modules that nothing has imported."""
+        self._load_imported([*self._part["pickles"], *self._objects])
 
     def get(self, name: str) -> Any:
         """Return the value of a name, which becomes a name of `__main__`. Repeatable.
@@ -142,6 +145,12 @@ class LazyNames:
         self._objects[name] = value
         self._fresh.append(name)
 
+    def _load_imported(self, names: Iterable[str]) -> None:
+        homes = self._part["homes"]
+        for name in names:
+            if homes.get(name, "sys") in sys.modules:
+                self._try(name)
+
     def _load_needs(self) -> None:
         """Load what the code of the loaded names may ask for. Code that lacks a name reports that itself."""
         while self._fresh:
@@ -156,6 +165,13 @@ class LazyNames:
         if name not in self._main and name not in self._pending:
             with contextlib.suppress(Exception):  # unpickling runs the value's own code
                 self.get(name)
+
+
+def load_all(main: Mapping[str, Any]) -> None:
+    """Load the names of the second part with which `main` was installed, if there is one."""
+    names = getattr(main.get("__getattr__"), "__self__", None)
+    if isinstance(names, LazyNames):
+        names.load_all()
 
 
 class _Builtins(dict[str, Any]):

@@ -76,7 +76,7 @@ def code_names(code: types.CodeType, *, class_body: bool = False, later: bool = 
 
 def words_in(value: Any, depth: int = 3) -> set[str]:
     """Return the words in a string, or in the strings of a list, tuple, set or dict."""
-    if isinstance(value, str):
+    if issubclass(type(value), str):  # isinstance would ask the value itself for its class
         return {*_IDENTIFIER.findall(value)} if len(value) <= _LONGEST else set()
     if not depth or type(value) not in (list, tuple, set, frozenset, dict) or len(value) > _MOST:
         return set()

@@ -30,6 +30,8 @@ __all__ = ["run"]
 
 _REPR_LIMIT = 10_000
 _ERROR_BYTES = 32_768
+_TRIED_BYTES = 1_000_000
+"""The size up to which a rank unpickles its result to see whether the notebook can."""
 
 
 def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
@@ -171,15 +173,30 @@ def _keep_result(rank_folder: Path, value: Any) -> None:
         text = _limited(repr(value))
     except Exception as error:
         text = f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
+    trace = payload.Trace()
     try:
-        size = payload.write_value(rank_folder / layout.RESULT, value)
+        size = payload.write_value(rank_folder / layout.RESULT, value, trace)
     except OSError:
         raise
     except Exception as error:
         writer.result(text, None, f"cannot pickle {type(value).__name__!r}: {error}", outline(value))
     else:
         content = result_digest.content(value, text, rank_folder / layout.RESULT)
-        writer.result(text, size, None, outline(value), content)
+        tried = trace.classes and size <= _TRIED_BYTES
+        unreadable = _unreadable(rank_folder / layout.RESULT) if tried else None
+        writer.result(text, size, unreadable, outline(value), content)
+
+
+def _unreadable(result: Path) -> str | None:
+    """Return why a result cannot be unpickled; None if it can.
+
+    Only results with classes of the notebook are tried: their methods decide how they are unpickled.
+    """
+    try:
+        payload.load(result)
+    except Exception as error:  # unpickling runs the value's own code
+        return f"cannot be unpickled: {type(error).__name__}: {error}"
+    return None
 
 
 def _limited(text: str) -> str:

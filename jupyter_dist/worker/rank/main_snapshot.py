@@ -34,6 +34,7 @@ from typing import Any
 
 from ..patching import wrap
 from ..pickling import Pickler, Trace, name_classes
+from ..pickling.lazy_names import load_all
 from ..settings import OBJECTS
 
 __all__ = ["clear", "hand_on", "patch", "prepare"]
@@ -236,6 +237,7 @@ def _write(place: Path, main: dict[str, Any]) -> str:
     """
     global _last
     place.mkdir(0o700, exist_ok=True)
+    load_all(main)
     # The kernel can then find the classes of results that these processes make.
     name_classes(main, os.environ.get("JUPYTER_DIST_RUN", ""))
     writing = _Writing(main, place)

@@ -72,6 +72,7 @@ KINDS: dict[str, str] = {
     "typing_extensions.ParamSpec": "type_parameters",
     "typing_extensions.TypeVarTuple": "type_parameters",
     "typing_extensions.NewType": "type_parameters",
+    "builtins.BaseException": "exceptions",
     "functools.cached_property": "stdlib",
     "functools.partialmethod": "stdlib",
     "contextlib._GeneratorContextManager": "stdlib",
