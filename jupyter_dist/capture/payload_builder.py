@@ -23,7 +23,7 @@ from ..worker.pickling.file_maps import FileMaps
 from ..worker.pickling.reducers.spark_frames import collected_once
 from ..worker.settings import OBJECTS
 from ..worker.tensorflow.strategies import kind_of, spans_ranks
-from . import keras_checks, kernel_settings, parameters, payload_size, preflight
+from . import keras_checks, kernel_settings, notebook_history, parameters, payload_size, preflight
 from . import modules as _ship
 from . import source as _source
 from .modules import ShippedFile
@@ -249,6 +249,11 @@ class _Capture:
             count = dumped.cuda_tensors
             some = "1 CUDA tensor travels" if count == 1 else f"{count} CUDA tensors travel"
             notes.append(f"{some} through CPU memory")
+        # Batches of a DataLoader are in shared memory, too, and nobody expects them to be shared.
+        if dumped.shared_tensors and notebook_history.mentions(self._mains[0], "share_memory"):
+            notes.append(
+                "every rank has a copy of tensors in shared memory: no rank sees what another writes"
+            )
         return Payload(
             header=header,
             body=dumped.body,

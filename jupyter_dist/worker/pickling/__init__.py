@@ -59,6 +59,8 @@ class Dumped(NamedTuple):
     body: bytes
     buffers: tuple[memoryview, ...]
     cuda_tensors: int
+    shared_tensors: int = 0
+    """The number of tensors' storages in shared memory, which are copied."""
 
 
 def dump(
@@ -91,7 +93,7 @@ def dump(
     more: dict[str, Any] = {"trace": trace, "doubtful": doubtful, "maps": maps}
     pickler = Pickler(file, buffer_callback=keep, mains=mains, hidden=hidden, **more)
     pickler.dump_names(value) if mains and type(value) is dict else pickler.dump(value)
-    return Dumped(file.getvalue(), tuple(buffers), pickler.cuda_tensors)
+    return Dumped(file.getvalue(), tuple(buffers), pickler.cuda_tensors, pickler.shared_tensors)
 
 
 class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
@@ -126,6 +128,11 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
     def cuda_tensors(self) -> int:
         """The number of tensors on a GPU that were found."""
         return 0 if self._tensors is None else self._tensors.on_gpu
+
+    @property
+    def shared_tensors(self) -> int:
+        """The number of tensors' storages in shared memory that were found."""
+        return 0 if self._tensors is None else self._tensors.shared
 
     def dump_names(self, names: dict[str, Any]) -> None:
         """Pickle names with their values, in the same way as the names of captured functions."""
