@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import functools
 import re
-import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 from ..worker.pickling.used_names import code_names
 from . import call_rules
 from .call_rules import Callee, Import
+from .known_modules import KnownModules
 from .notebook_history import RanCell, tree
 
 __all__ = ["Found", "search"]
@@ -62,8 +62,9 @@ def search(
     own_cell: Sequence[ast.stmt],
     hidden: Collection[str],
     used: Collection[str],
+    here: bool,
     is_own: Callable[[str], bool],
-    can_travel: Callable[[dict[str, Any]], bool],
+    modules_of: Callable[[dict[str, Any]], set[str] | None],
 ) -> Found:
     """Return the calls of earlier cells that the libraries of a distributed cell need.
 
@@ -71,8 +72,10 @@ def search(
         own_cell: statements of the distributed cell. A call that is also there is left to the cell.
         hidden: names that are not captured.
         used: top-level modules that the cell uses. Calls of other libraries are left out.
+        here: whether ranks can import what this process can. Then the libraries count that those in `used`
+            use in turn.
         is_own: returns whether a top-level module is the user's.
-        can_travel: returns whether values can be pickled.
+        modules_of: returns the modules that values need for unpickling. None if they cannot be pickled.
     """
     found = Found()
     if not any(_MAYBE.search(cell.text) for cell in cells):
@@ -80,24 +83,23 @@ def search(
     ran = [statement for cell in cells for statement in _statements(cell)]
     search = _Search(ran, namespace, hidden, is_own)
     in_cell = {ast.unparse(node) for top in own_cell for node in _registering(top)}
-    reached: dict[str, bool] = {}
+    known = KnownModules(used, here, is_own)
     missed: dict[str, str] = {}
     for place, statement in enumerate(ran):
         repeat = search.repeat(statement)
         if repeat is None or any(ast.unparse(node) in in_cell for node in _registering(statement.node)):
             continue
-        library = repeat.callees[0].library
-        if library not in reached:
-            reached[library] = library in sys.stdlib_module_names or _is_used(library, used)
-        if not reached[library]:
+        callee = repeat.callees[0]
+        if not known.has(callee.library):
             continue
         values = None if repeat.code is None else search.values(place, repeat)
-        if values is not None and can_travel(values[0]):
-            about = {"where": statement.where, "shown": repeat.callees[0].shown, "handle": repeat.handle}
+        needed = None if values is None else modules_of(values[0])
+        if values is not None and needed is not None and all(map(known.has, needed)):
+            about = {"where": statement.where, "shown": callee.shown, "handle": repeat.handle}
             code = {"code": repeat.code, "file": f"<In[{statement.cell.number}]>"}
             found.calls.append({**about, **code, "names": values[0], "imported": values[1]})
-        elif not _is_captured_otherwise(repeat.callees[0]):
-            missed[f"{statement.where}: {repeat.callees[0].shown}"] = ""
+        elif not _is_captured_otherwise(callee):
+            missed[f"{statement.where}: {callee.shown}"] = ""
     if missed:
         found.notes.append(_note(list(missed)))
     return found
@@ -359,28 +361,3 @@ def _compiled(code: str) -> types.CodeType:
 def _padded(code: str, node: ast.stmt) -> str:
     """Return code with the line number that it has in its cell, for tracebacks."""
     return "\n" * (_first_line(node) - 1) + code
-
-
-def _is_used(library: str, used: Collection[str]) -> bool:
-    """Return whether one of these top-level modules is a library, or uses it as its own code shows."""
-    seen, queue = set(used), list(used)
-    while queue and library not in seen:
-        for name in _used_by(queue.pop()) - seen:
-            seen.add(name)
-            queue.append(name)
-    return library in seen
-
-
-def _used_by(top: str) -> set[str]:
-    """Return the top-level modules whose modules, classes and functions a library's modules have."""
-    found = set()
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] != top or type(module) is not types.ModuleType:
-            continue
-        for value in list(vars(module).values()):
-            # isinstance would read `__class__`, for which some objects run code.
-            if issubclass(type(value), types.ModuleType):
-                found.add(value.__name__.partition(".")[0])
-            elif issubclass(type(value), type | types.FunctionType):
-                found.add(str(value.__module__).partition(".")[0])
-    return found - {*sys.stdlib_module_names, "__main__"}

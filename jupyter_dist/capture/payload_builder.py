@@ -285,6 +285,7 @@ class _Capture:
             mains=self._mains,
             hidden=self._hidden,
             own_cell=self.body,
+            here=self._here,
         )
         if settings.objects:
             values, trace, dumped = self._values, self.trace, self._dumped

@@ -109,7 +109,8 @@ class FileMaps:
     def name(self, values: Mapping[str, Any]) -> None:
         """Note the variables whose values are in mappings, for messages."""
         for name, value in values.items():
-            found = self.find(_address(value), 1)
+            address = _address(value)
+            found = self.find(address, 1) if address else None
             if found is not None:
                 found[0].name = found[0].name or name
 
