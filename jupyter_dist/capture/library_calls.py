@@ -98,7 +98,7 @@ def search(
             about = {"where": statement.where, "shown": callee.shown, "handle": repeat.handle}
             code = {"code": repeat.code, "file": f"<In[{statement.cell.number}]>"}
             found.calls.append({**about, **code, "names": values[0], "imported": values[1]})
-        elif not _is_captured_otherwise(callee):
+        elif not _needs_no_note(callee, statement.node):
             missed[f"{statement.where}: {callee.shown}"] = ""
     if missed:
         found.notes.append(_note(list(missed)))
@@ -116,9 +116,10 @@ def _note(places: list[str]) -> str:
     )
 
 
-def _is_captured_otherwise(callee: Callee) -> bool:
-    """Return whether a row of the table of settings has what the call has set."""
-    return ".set_" in f".{callee.shown}" and call_rules.has_row(callee.library)
+def _needs_no_note(callee: Callee, node: ast.stmt) -> bool:
+    """Return whether a switch has a row in the table of settings, or stands in a block that may not run."""
+    switch = callee.shown.partition("(")[0].rpartition(".")[2].startswith(("set_", "enable_", "disable_"))
+    return switch and (call_rules.has_row(callee.library) or isinstance(node, _BLOCKS))
 
 
 class _Search:
@@ -234,8 +235,9 @@ class _Search:
             return False
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             return plain(node.targets[0].slice, node.value)
+        named = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
         call = node.value if isinstance(node, ast.Expr | ast.Assign) else None
-        if not isinstance(call, ast.Call):
+        if not isinstance(call, ast.Call) or not (named or isinstance(node, ast.Expr)):
             return False
         if self._callee(call.func) is not None:
             return plain(*call.args, *call.keywords)
@@ -285,6 +287,7 @@ class _Search:
 
 
 _MAYBE = re.compile(rf"{call_rules.MAYBE.pattern}|^\w+\[.+\] *=(?!=)", re.MULTILINE)
+_BLOCKS = (ast.If, ast.For, ast.While, ast.Try, ast.With)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _BUILTINS = frozenset(dir(__builtins__) if isinstance(__builtins__, types.ModuleType) else __builtins__)
 
@@ -311,7 +314,7 @@ def _effects(node: ast.stmt) -> Iterator[ast.Call | ast.Subscript]:
                 yield node.value.func
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             yield node.targets[0]
-    elif isinstance(node, ast.If | ast.For | ast.While | ast.Try | ast.With):
+    elif isinstance(node, _BLOCKS):
         for inner in ast.iter_child_nodes(node):
             blocks: Iterable[ast.AST] = inner.body if isinstance(inner, ast.ExceptHandler) else [inner]
             for statement in blocks:
@@ -322,12 +325,11 @@ def _effects(node: ast.stmt) -> Iterator[ast.Call | ast.Subscript]:
 def _registering(node: ast.AST) -> Iterator[ast.AST]:
     """Yield calls and decorators with a name that may register something."""
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Call):
-            names = call_rules.dotted(inner.func)
+        found = [inner] if isinstance(inner, ast.Call) else getattr(inner, "decorator_list", [])
+        for item in found:
+            names = call_rules.dotted(_function(item))
             if names is not None and call_rules.MAYBE.fullmatch(names[-1]):
-                yield inner
-        elif isinstance(inner, ast.FunctionDef | ast.ClassDef):
-            yield from (item for item in inner.decorator_list if not isinstance(item, ast.Call))
+                yield item
 
 
 def _statements(cell: RanCell) -> list[_Statement]:

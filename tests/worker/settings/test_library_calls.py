@@ -179,9 +179,8 @@ def test_failed_lines_and_the_cell_that_runs_now(kernel: Any) -> None:
     )
     found = ast.literal_eval(kernel.run("print(first.results[0])").text.strip())
     assert found == ["jd_before", "jd_now", "jd_timed"]
-    found = ast.literal_eval(
-        kernel.run("print(dist.run(known, np=1).results[0])").text.strip().split("\n")[-1]
-    )
+    kernel.run("second = dist.run(known, np=1)")
+    found = ast.literal_eval(kernel.run("print(second.results[0])").text.strip())
     assert found == ["jd_before", "jd_later", "jd_now", "jd_timed"]
 
 
@@ -193,7 +192,10 @@ class Library(types.ModuleType):
         self.calls: list[Any] = []
         calls = self.calls
         space = {"calls": calls, "__name__": name}
-        source = "def {0}(*args, **named):\n  calls.append(('{0}', *args, *named.values()))"
+        source = (
+            "def {0}(*args, **named):\n  calls.append(('{0}', *args, *named.values()))\n"
+            "  return args[0] if args else None"
+        )
         for function in ("register", "unregister", "set_style", "set_device", "set_seed", "load", "enable_x"):
             exec(source.format(function), space)
             setattr(self, function, space[function])
@@ -210,7 +212,7 @@ def repeated(
 ) -> tuple[list[Any], list[str]]:
     """Run cells, and return the calls that a rank repeats, and the notes."""
     library = sys.modules["jd_lib"] = Library("jd_lib")
-    space: dict[str, Any] = {"jd_lib": library}
+    space: dict[str, Any] = {"jd_lib": library, "__name__": "__main__"}
     ran = []
     try:
         for number, text in enumerate(cells, 1):
@@ -313,6 +315,12 @@ def test_which_functions_are_called_again() -> None:
 def test_a_call_that_is_also_in_the_cell_is_left_to_the_cell() -> None:
     first = "jd_lib.register('a')\njd_lib.register('b')"
     assert repeated(first, own="def f():\n  jd_lib.register('a')") == ([("register", "b")], [])
+    both = "class A:\n  @property\n  def x(self): pass"
+    assert (
+        repeated(f"{both}\n@jd_lib.register\nclass B(A):\n  @property\n  def y(self): pass", own=both)[1]
+        == []
+    )
+    assert len(repeated(f"@jd_lib.register\n{both}", own=both)[0]) == 1
 
 
 def test_other_libraries_are_left_alone() -> None:
@@ -334,6 +342,8 @@ def test_blocks_are_repeated_if_all_of_them_can_be() -> None:
     block = "for name in ['a', 'b']:\n  if name != 'a':\n    jd_lib.register(name)\n  else:\n    pass"
     assert repeated(block) == ([("register", "b")], [])
     mixed = "if True:\n  jd_lib.register('a')\n  x = jd_lib.load()"
+    quiet = "def cond(): return True"
+    assert repeated(quiet, "if cond():\n  jd_lib.enable_x()") == ([], [])
     assert repeated(mixed) == ([], [f"In[1], line 1: jd_lib.register(...){MISSED}"])
 
 
