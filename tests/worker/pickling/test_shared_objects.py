@@ -96,9 +96,9 @@ def test_models_and_groups_of_the_notebooks_process_group_are_refused(
             ("step()", "step() uses wrapped", "a model that DistributedDataParallel has wrapped"),
             ("net", "net._modules['body']", "a model that DistributedDataParallel has wrapped"),
             ("torch.compile(wrapped)", "wrapped", "a model that DistributedDataParallel has wrapped"),
-            ("group", "group", "a ProcessGroup of the notebook"),
-            ("[subgroup]", "subgroup", "a ProcessGroup of the notebook"),
-            ("mesh", "mesh", "a DeviceMesh of the notebook"),
+            ("group", "group", "a ProcessGroup, which no"),
+            ("[subgroup]", "subgroup", "a ProcessGroup, which no"),
+            ("mesh", "mesh", "a DeviceMesh, which no"),
         ):
             message = notebook.error(f"result = {code}")
             assert message.startswith(f"{path}: {what}"), message

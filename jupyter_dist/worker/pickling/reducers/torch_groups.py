@@ -23,11 +23,11 @@ def reduce(obj: Any, note: Note) -> Any:
         return NotImplemented
     if hasattr(obj, "module"):
         raise Refused(
-            f"a model that {kind} has wrapped for the notebook's process group, which no rank belongs to",
-            "Use the model itself, and wrap it inside the cell after dist.init(): "
-            f"{kind}(model). The attribute `module` has the model.",
+            f"a model that {kind} has wrapped for a process group, which no other process can join",
+            "Use the model itself, which is the attribute `module`. Wrap it inside the cell, after "
+            "dist.init().",
         )
     raise Refused(
-        f"a {kind} of the notebook, which no rank belongs to",
+        f"a {kind}, which no other process can join",
         "Create it inside the cell, after dist.init().",
     )
