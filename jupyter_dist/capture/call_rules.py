@@ -26,7 +26,7 @@ _NAME = (
 )
 _ALLOWED = re.compile(_NAME)
 _ALSO = {("copyreg", "pickle"), ("copyreg", "constructor"), ("tqdm", "pandas"), ("jax", "update")}
-_ALSO |= {("torch", "define"), ("torch", "impl"), ("torch", "impl_abstract")}
+_ALSO |= {("torch", name) for name in ("define", "impl", "impl_abstract", "custom_op", "triton_op")}
 """A library and a name that is not in the pattern."""
 MAYBE = re.compile(rf"\b(?:{_NAME}|{_CUSTOM_OBJECTS}|{'|'.join(sorted(name for _, name in _ALSO))})\b")
 """Pattern of the text of every cell with a call that may be repeated."""

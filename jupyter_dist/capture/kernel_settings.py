@@ -57,6 +57,7 @@ def read(
     mains: Sequence[dict[str, Any]],
     hidden: Collection[str],
     own_cell: Sequence[ast.stmt] = (),
+    here: bool = True,
 ) -> Settings:
     """Return the settings in which this process differs from a new rank, if they can be pickled.
 
@@ -64,6 +65,7 @@ def read(
         modules: the top-level modules that the cell uses. Settings of other modules are not captured.
         mains, hidden: as for pickling.
         own_cell: statements of the cell that the settings are for.
+        here: whether all ranks run on this machine, where they can import what this process can.
     """
     found = Settings()
     if not is_notebook(namespace):
@@ -112,8 +114,9 @@ def read(
         own_cell=own_cell,
         hidden=hidden,
         used=modules,
+        here=here,
         is_own=is_own,
-        can_travel=lambda names: _pickled(names, mains, hidden) is not None,
+        modules_of=lambda names: _pickled(names, mains, hidden),
     )
     found.notes += calls.notes
     if kept or attributes or calls.calls:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import functools
 import re
-import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 from ..worker.pickling.used_names import code_names
 from . import call_rules
 from .call_rules import Callee, Import
+from .known_modules import KnownModules
 from .notebook_history import RanCell, tree
 
 __all__ = ["Found", "search"]
@@ -62,8 +62,9 @@ def search(
     own_cell: Sequence[ast.stmt],
     hidden: Collection[str],
     used: Collection[str],
+    here: bool,
     is_own: Callable[[str], bool],
-    can_travel: Callable[[dict[str, Any]], bool],
+    modules_of: Callable[[dict[str, Any]], set[str] | None],
 ) -> Found:
     """Return the calls of earlier cells that the libraries of a distributed cell need.
 
@@ -71,8 +72,10 @@ def search(
         own_cell: statements of the distributed cell. A call that is also there is left to the cell.
         hidden: names that are not captured.
         used: top-level modules that the cell uses. Calls of other libraries are left out.
+        here: whether ranks can import what this process can. Then the libraries count that those in `used`
+            use in turn.
         is_own: returns whether a top-level module is the user's.
-        can_travel: returns whether values can be pickled.
+        modules_of: returns the modules that values need for unpickling. None if they cannot be pickled.
     """
     found = Found()
     if not any(_MAYBE.search(cell.text) for cell in cells):
@@ -80,24 +83,23 @@ def search(
     ran = [statement for cell in cells for statement in _statements(cell)]
     search = _Search(ran, namespace, hidden, is_own)
     in_cell = {ast.unparse(node) for top in own_cell for node in _registering(top)}
-    reached: dict[str, bool] = {}
+    known = KnownModules(used, here, is_own)
     missed: dict[str, str] = {}
     for place, statement in enumerate(ran):
         repeat = search.repeat(statement)
         if repeat is None or any(ast.unparse(node) in in_cell for node in _registering(statement.node)):
             continue
-        library = repeat.callees[0].library
-        if library not in reached:
-            reached[library] = library in sys.stdlib_module_names or _is_used(library, used)
-        if not reached[library]:
+        callee = repeat.callees[0]
+        if not known.has(callee.library):
             continue
         values = None if repeat.code is None else search.values(place, repeat)
-        if values is not None and can_travel(values[0]):
-            about = {"where": statement.where, "shown": repeat.callees[0].shown, "handle": repeat.handle}
+        needed = None if values is None else modules_of(values[0])
+        if values is not None and needed is not None and all(map(known.has, needed)):
+            about = {"where": statement.where, "shown": callee.shown, "handle": repeat.handle}
             code = {"code": repeat.code, "file": f"<In[{statement.cell.number}]>"}
             found.calls.append({**about, **code, "names": values[0], "imported": values[1]})
-        elif not _is_captured_otherwise(repeat.callees[0]):
-            missed[f"{statement.where}: {repeat.callees[0].shown}"] = ""
+        elif not _needs_no_note(callee, statement.node):
+            missed[f"{statement.where}: {callee.shown}"] = ""
     if missed:
         found.notes.append(_note(list(missed)))
     return found
@@ -114,9 +116,10 @@ def _note(places: list[str]) -> str:
     )
 
 
-def _is_captured_otherwise(callee: Callee) -> bool:
-    """Return whether a row of the table of settings has what the call has set."""
-    return ".set_" in f".{callee.shown}" and call_rules.has_row(callee.library)
+def _needs_no_note(callee: Callee, node: ast.stmt) -> bool:
+    """Return whether a switch has a row in the table of settings, or stands in a block that may not run."""
+    switch = callee.shown.partition("(")[0].rpartition(".")[2].startswith(("set_", "enable_", "disable_"))
+    return switch and (call_rules.has_row(callee.library) or isinstance(node, _BLOCKS))
 
 
 class _Search:
@@ -232,8 +235,9 @@ class _Search:
             return False
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             return plain(node.targets[0].slice, node.value)
+        named = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
         call = node.value if isinstance(node, ast.Expr | ast.Assign) else None
-        if not isinstance(call, ast.Call):
+        if not isinstance(call, ast.Call) or not (named or isinstance(node, ast.Expr)):
             return False
         if self._callee(call.func) is not None:
             return plain(*call.args, *call.keywords)
@@ -283,6 +287,7 @@ class _Search:
 
 
 _MAYBE = re.compile(rf"{call_rules.MAYBE.pattern}|^\w+\[.+\] *=(?!=)", re.MULTILINE)
+_BLOCKS = (ast.If, ast.For, ast.While, ast.Try, ast.With)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _BUILTINS = frozenset(dir(__builtins__) if isinstance(__builtins__, types.ModuleType) else __builtins__)
 
@@ -309,7 +314,7 @@ def _effects(node: ast.stmt) -> Iterator[ast.Call | ast.Subscript]:
                 yield node.value.func
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             yield node.targets[0]
-    elif isinstance(node, ast.If | ast.For | ast.While | ast.Try | ast.With):
+    elif isinstance(node, _BLOCKS):
         for inner in ast.iter_child_nodes(node):
             blocks: Iterable[ast.AST] = inner.body if isinstance(inner, ast.ExceptHandler) else [inner]
             for statement in blocks:
@@ -320,12 +325,11 @@ def _effects(node: ast.stmt) -> Iterator[ast.Call | ast.Subscript]:
 def _registering(node: ast.AST) -> Iterator[ast.AST]:
     """Yield calls and decorators with a name that may register something."""
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Call):
-            names = call_rules.dotted(inner.func)
+        found = [inner] if isinstance(inner, ast.Call) else getattr(inner, "decorator_list", [])
+        for item in found:
+            names = call_rules.dotted(_function(item))
             if names is not None and call_rules.MAYBE.fullmatch(names[-1]):
-                yield inner
-        elif isinstance(inner, ast.FunctionDef | ast.ClassDef):
-            yield from (item for item in inner.decorator_list if not isinstance(item, ast.Call))
+                yield item
 
 
 def _statements(cell: RanCell) -> list[_Statement]:
@@ -359,28 +363,3 @@ def _compiled(code: str) -> types.CodeType:
 def _padded(code: str, node: ast.stmt) -> str:
     """Return code with the line number that it has in its cell, for tracebacks."""
     return "\n" * (_first_line(node) - 1) + code
-
-
-def _is_used(library: str, used: Collection[str]) -> bool:
-    """Return whether one of these top-level modules is a library, or uses it as its own code shows."""
-    seen, queue = set(used), list(used)
-    while queue and library not in seen:
-        for name in _used_by(queue.pop()) - seen:
-            seen.add(name)
-            queue.append(name)
-    return library in seen
-
-
-def _used_by(top: str) -> set[str]:
-    """Return the top-level modules whose modules, classes and functions a library's modules have."""
-    found = set()
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] != top or type(module) is not types.ModuleType:
-            continue
-        for value in list(vars(module).values()):
-            # isinstance would read `__class__`, for which some objects run code.
-            if issubclass(type(value), types.ModuleType):
-                found.add(value.__name__.partition(".")[0])
-            elif issubclass(type(value), type | types.FunctionType):
-                found.add(str(value.__module__).partition(".")[0])
-    return found - {*sys.stdlib_module_names, "__main__"}

@@ -12,7 +12,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["RanCell", "cells", "texts", "tree", "variables"]
+__all__ = ["RanCell", "cells", "mentions", "texts", "tree", "variables"]
 
 _VARIABLE = re.compile(
     r"""\benviron(?:\[|\.setdefault\()\s*["'](\w+)["']\s*(?:\]\s*=(?!=)|,)"""
@@ -89,6 +89,11 @@ def texts(namespace: Mapping[str, Any]) -> tuple[str, ...]:
         return tuple(filter(None, (_run_here(cell) for cell in cells if isinstance(cell, str))))
     script = getattr(sys.modules["__main__"], "__file__", None)
     return ("".join(linecache.getlines(script)),) if script else ()
+
+
+def mentions(namespace: Mapping[str, Any], text: str) -> bool:
+    """Return whether a cell that has run in this kernel contains the text."""
+    return any(text in cell for cell in texts(namespace))
 
 
 def variables(namespace: Mapping[str, Any]) -> list[str]:

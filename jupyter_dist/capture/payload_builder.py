@@ -21,7 +21,15 @@ from ..worker.pickling import Dumped, Trace, dump
 from ..worker.pickling.file_maps import FileMaps
 from ..worker.pickling.reducers.spark_frames import collected_once
 from ..worker.settings import OBJECTS
-from . import keras_checks, kernel_settings, parameters, payload_size, preflight, second_part
+from . import (
+    keras_checks,
+    kernel_settings,
+    notebook_history,
+    parameters,
+    payload_size,
+    preflight,
+    second_part,
+)
 from . import modules as _ship
 from . import source as _source
 from .modules import ShippedFile
@@ -244,6 +252,11 @@ class _Capture:
             count = dumped.cuda_tensors
             some = "1 CUDA tensor travels" if count == 1 else f"{count} CUDA tensors travel"
             notes.append(f"{some} through CPU memory")
+        # Batches of a DataLoader are in shared memory, too, and nobody expects them to be shared.
+        if dumped.shared_tensors and notebook_history.mentions(self._mains[0], "share_memory"):
+            notes.append(
+                "every rank has a copy of tensors in shared memory: no rank sees what another writes"
+            )
         return Payload(
             header=header,
             body=body,
@@ -288,6 +301,7 @@ class _Capture:
             mains=self._mains,
             hidden=self._hidden,
             own_cell=self.body,
+            here=self._here,
         )
         if settings.objects:
             values, trace, dumped = self._values, self.trace, self._dumped

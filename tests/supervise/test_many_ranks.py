@@ -13,7 +13,7 @@ from jupyter_dist import queries
 from jupyter_dist.backends.interface import Backend, Capabilities
 from jupyter_dist.job import Poll, RankState, State, Status
 from jupyter_dist.record import reader
-from jupyter_dist.supervise.attempt import Attempt, pending
+from jupyter_dist.supervise.attempt import Attempt
 from jupyter_dist.supervise.backend_calls import InProcess
 from jupyter_dist.supervise.guard import Guard
 from jupyter_dist.supervise.log_index import LogIndexWriter

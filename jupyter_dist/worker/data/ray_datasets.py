@@ -18,7 +18,7 @@ import uuid
 import weakref
 from typing import Any
 
-__all__ = ["join", "lasting_name", "name", "share"]
+__all__ = ["join", "join_cluster", "lasting_name", "name", "share"]
 
 _NAMESPACE = "jupyter_dist"
 _IDLE_S = 600.0
@@ -33,9 +33,20 @@ _holder: Any = None
 
 
 def join(address: str | None = None) -> Any:
+    """Connect this process to its Ray cluster for datasets, and return the module `ray`.
+
+    The rest is as for `join_cluster`.
+    """
+    ray = join_cluster(address, "a Ray Dataset")
+    importlib.import_module("ray.data")
+    return ray
+
+
+def join_cluster(address: str | None, what: str) -> Any:
     """Connect this process to its Ray cluster, and return the module `ray`.
 
-    The cluster is that of RAY_ADDRESS, which ranks on Ray have, otherwise the one at `address`.
+    The cluster is that of RAY_ADDRESS, which ranks on Ray have, otherwise the one at `address`. `what` needs
+    the cluster.
     Raises ModuleNotFoundError if Ray is not installed, ConnectionError if the cluster cannot be reached.
     """
     try:
@@ -44,7 +55,7 @@ def join(address: str | None = None) -> Any:
         if error.name != "ray":
             raise
         raise ModuleNotFoundError(
-            "a Ray Dataset needs Ray on every rank: pip install 'ray[data]'", name="ray"
+            f"{what} needs Ray on every rank: pip install 'ray[data]'", name="ray"
         ) from None
     if not ray.is_initialized():
         where = os.environ.get("RAY_ADDRESS") or address or "auto"
@@ -61,7 +72,6 @@ def join(address: str | None = None) -> Any:
             # Ray's own handler would end the rank as a failed one (ray._private.worker.connect).
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, ended)
-    importlib.import_module("ray.data")
     return ray
 
 

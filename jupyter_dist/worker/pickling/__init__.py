@@ -104,6 +104,8 @@ class Dumped(NamedTuple):
     body: bytes
     buffers: tuple[memoryview, ...]
     cuda_tensors: int
+    shared_tensors: int = 0
+    """The number of tensors' storages in shared memory, which are copied."""
 
 
 def dump(
@@ -141,7 +143,7 @@ def dump(
     pickler.dump_names(value) if mains and type(value) is dict else pickler.dump(value)
     if bound is not None:
         pickler.dump(trace.found)
-    return Dumped(file.getvalue(), tuple(buffers), pickler.cuda_tensors)
+    return Dumped(file.getvalue(), tuple(buffers), pickler.cuda_tensors, pickler.shared_tensors)
 
 
 class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
@@ -179,6 +181,11 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
     def cuda_tensors(self) -> int:
         """The number of tensors on a GPU that were found."""
         return 0 if self._tensors is None else self._tensors.on_gpu
+
+    @property
+    def shared_tensors(self) -> int:
+        """The number of tensors' storages in shared memory that were found."""
+        return 0 if self._tensors is None else self._tensors.shared
 
     def dump_names(self, names: dict[str, Any]) -> None:
         """Pickle names with their values, in the same way as the names of captured functions."""

@@ -28,11 +28,13 @@ __all__ = ["NO_MAPS", "FileMap", "FileMaps", "reduce_array", "reduce_arrow_buffe
 
 _READ_ONLY_FROM = 1 << 20
 """The size from which a read-only mapping travels as a reference. A smaller copy is cheaper."""
-_MAPPING = re.compile(r"\S+ (?:r.-s|r--p) \S+ \S+ [1-9]\d* +/(?!dev/shm/torch_)")
+_MAPPING = re.compile(r"\S+ (?:r.-s|r--p) \S+ \S+ [1-9]\d* +/(?!dev/shm/(?:torch_|plasma))")
 """Lines of shared or read-only mappings of files, in the list of a process's mappings.
 
-Tensors in shared memory have files, too. torch removes such a file with its last tensor.
+Shared memory of torch and Ray has files, too. They belong to objects that only their library may use.
 """
+_MEMORY = "/dev/shm/"
+"""The folder of shared memory. No other host has its files, and they are not larger than the memory."""
 
 
 class FileMap:
@@ -63,7 +65,8 @@ class FileMap:
 
     def reduced(self, *more: Any) -> Any:
         copy = None
-        if self.size <= self._copies_below:
+        limit = self.size if self._copies_below and self.path.startswith(_MEMORY) else self._copies_below
+        if self.size <= limit:
             copy = pickle.PickleBuffer((ctypes.c_char * self.size).from_address(self.address))
         return _file_map, (self.path, self._offset, self.size, self._writable, self.name, copy, *more)
 
@@ -109,7 +112,8 @@ class FileMaps:
     def name(self, values: Mapping[str, Any]) -> None:
         """Note the variables whose values are in mappings, for messages."""
         for name, value in values.items():
-            found = self.find(_address(value), 1)
+            address = _address(value)
+            found = self.find(address, 1) if address else None
             if found is not None:
                 found[0].name = found[0].name or name
 

@@ -59,12 +59,13 @@ def owners(values: Iterable[Any]) -> set[int]:
 
 
 class Tensors:
-    """A reducer for torch's tensors and storages. It counts those that are on a GPU."""
+    """A reducer for torch's tensors and storages. It counts those on a GPU and those in shared memory."""
 
     def __init__(self, maps: file_maps.FileMaps = file_maps.NO_MAPS) -> None:
         self._torch: Any = sys.modules["torch"]
         self._maps = maps
         self.on_gpu = 0
+        self.shared = 0
         new_dtypes = getattr(getattr(self._torch, "storage", None), "_new_dtypes", set)
         self._untyped_dtypes = frozenset(new_dtypes())
 
@@ -106,6 +107,7 @@ class Tensors:
         mapped = self._maps.find(storage.data_ptr(), size)
         if mapped is not None:
             return file_maps._mapped_storage, (*mapped, size)
+        self.shared += storage.is_shared()
         memory = (ctypes.c_char * size).from_address(storage.data_ptr())
         memory._storage = storage  # keeps the memory as long as the view
         return _storage, (pickle.PickleBuffer(memory),)

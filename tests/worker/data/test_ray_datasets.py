@@ -28,8 +28,8 @@ pytestmark = [
 ]
 
 
-def on_a_rank(lazy: Any, in_memory: Any) -> dict[str, Any]:
-    """What a rank sees of two datasets of the notebook and of one of its own."""
+def on_a_rank(lazy: Any, in_memory: Any, table: Any, counter: Any) -> dict[str, Any]:
+    """What a rank sees of two datasets of the notebook and of one of its own, of an object and an actor."""
     import signal
 
     import ray
@@ -44,9 +44,22 @@ def on_a_rank(lazy: Any, in_memory: Any) -> dict[str, Any]:
     mine = ray.data.range(10)
     seen["own"] = column(dist.shard(mine), "id")
     seen["whole"] = in_memory.count()
+    seen["object"] = ray.get(table["numbers"])
+    seen["counted"] = ray.get(counter.add.remote())
     seen["ends"] = getattr(signal.getsignal(signal.SIGTERM), "__name__", "")
     dist.barrier()
     return seen
+
+
+class Counter:
+    """An actor."""
+
+    def __init__(self) -> None:
+        self.count = 10
+
+    def add(self) -> int:
+        self.count += 1
+        return self.count
 
 
 def as_a_notebook() -> dict[str, Any]:
@@ -59,7 +72,8 @@ def as_a_notebook() -> dict[str, Any]:
         importlib.import_module("ray.data")
         lazy = ray.data.range(100).map_batches(lambda batch: {"id": batch["id"] * 2})
         in_memory = ray.data.from_pandas(pd.DataFrame({"a": range(21)}))
-        run = dist.run(on_a_rank, lazy, in_memory, backend="local", np=2)
+        table, counter = {"numbers": ray.put([1, 2, 3])}, ray.remote(Counter).remote()
+        run = dist.run(on_a_rank, lazy, in_memory, table, counter, backend="local", np=2)
         seen = {"ranks": list(run.results), "notes": list(run.job.notes), "left": ours(ray)}
         holder = (
             ray.remote(ray_datasets._class_of_the_holder())
@@ -132,6 +146,12 @@ def test_without_shard_every_rank_has_all_of_it(seen: Any) -> None:
     assert seen["in the notebook"] == list(range(21))
 
 
+def test_objects_and_actors_of_the_notebook_are_the_same_on_ranks(seen: Any) -> None:
+    assert [rank["object"] for rank in seen["ranks"]] == [[1, 2, 3]] * 2
+    assert sorted(rank["counted"] for rank in seen["ranks"]) == [11, 12]
+    assert len([note for note in seen["notes"] if "put into Ray belong to this" in note]) == 1
+
+
 def test_data_in_memory_is_said_to_be_the_kernels(seen: Any) -> None:
     assert [note for note in seen["notes"] if "for as long as the kernel runs" in note]
 
@@ -151,6 +171,15 @@ def test_a_rank_without_ray_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'ray\[data\]'"):
         ray_datasets.join()
+
+
+def test_an_object_of_another_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from jupyter_dist.worker.pickling.reducers import ray_data
+
+    monkeypatch.setattr(ray_datasets, "join_cluster", lambda address, what: None)
+    monkeypatch.setattr(ray_data, "_address", lambda ray: "10.0.0.2:6379")
+    with pytest.raises(ConnectionError, match="this rank is in the Ray cluster at 10"):
+        ray_data._reference(b"", "10.0.0.1:6379")
 
 
 if __name__ == "__main__":

@@ -6,10 +6,16 @@ Each test runs cells, captures another one, and runs it in a fresh process.
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from jupyter_dist.backends.interface import Capabilities
+from jupyter_dist.capture import payload_size
+from jupyter_dist.start import run_start
 from jupyter_dist.worker import payload
 from tests.capture.test_capture import Notebook, notebook  # noqa: F401  the fixture
 
@@ -126,6 +132,32 @@ def test_a_host_without_the_file(cells: Notebook) -> None:
     assert cells.run_payload(there) == [[3, 4], [9, 9]]
     path.write_bytes(b"short")
     assert "has only 5 bytes there" in cells.start(here).stderr
+
+
+def test_shared_memory_travels_to_other_hosts_whatever_its_size(
+    cells: Notebook,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(payload_size, "LARGE", 10_000)
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        cells.cell(f"import numpy as np\nrows = np.memmap({file.name!r}, 'int32', 'w+', shape=(30_000,))")
+        assert cells.capture("rows").nbytes < 10_000
+        assert cells.capture("rows", here=False).nbytes > 100_000
+
+
+@pytest.mark.parametrize(
+    ("visible", "hosts", "hostfile", "here"),
+    [
+        (True, None, None, True),
+        (False, None, None, False),
+        (True, "a:1,b:1", None, False),
+        (True, None, "hosts.txt", False),
+    ],
+)
+def test_which_ranks_are_on_this_machine(visible: bool, hosts: Any, hostfile: Any, here: bool) -> None:
+    backend = SimpleNamespace(capabilities=Capabilities(visible=visible))
+    plan: Any = SimpleNamespace(backend=backend, run=SimpleNamespace(hosts=hosts, hostfile=hostfile))
+    assert run_start._is_here(plan) is here
 
 
 def test_a_result_is_what_the_rank_has_returned(cells: Notebook) -> None:

@@ -74,6 +74,11 @@ ROWS = [
         "torch.ops.jd_t.twice(torch.ones(2)).tolist()",
     ),
     (
+        "@torch.library.custom_op('jd_t::thrice', mutates_args=())\n"
+        "def thrice(x: torch.Tensor) -> torch.Tensor:\n  return x * BY\nBY = 3",
+        "torch.ops.jd_t.thrice(torch.ones(2)).tolist()",
+    ),
+    (
         "class Pair:\n  def __init__(self, a): self.a = a\n"
         "def collate_pairs(batch, *, collate_fn_map=None): return [p.a for p in batch]\n"
         "default_collate_fn_map[Pair] = collate_pairs",
@@ -163,6 +168,22 @@ def test_calls_of_earlier_cells_count_on_ranks(kernel: Any) -> None:
     check_rows(kernel, IMPORTS, ROWS, AFTER)
 
 
+def test_failed_lines_and_the_cell_that_runs_now(kernel: Any) -> None:
+    kernel.run("import csv\ndef known(): return sorted(name for name in csv.list_dialects() if 'jd' in name)")
+    kernel.run("%%time\ncsv.register_dialect('jd_timed', delimiter=';')")
+    failing = kernel.start("csv.register_dialect('jd_before')\n1 / 0\ncsv.register_dialect('jd_never')")
+    assert "ZeroDivisionError" in failing.finish().error
+    assert kernel.run("import jupyter_dist as dist\nknown()").text.strip() == "['jd_before', 'jd_timed']"
+    kernel.run(
+        "csv.register_dialect('jd_now')\nfirst = dist.run(known, np=1)\ncsv.register_dialect('jd_later')"
+    )
+    found = ast.literal_eval(kernel.run("print(first.results[0])").text.strip())
+    assert found == ["jd_before", "jd_now", "jd_timed"]
+    kernel.run("second = dist.run(known, np=1)")
+    found = ast.literal_eval(kernel.run("print(second.results[0])").text.strip())
+    assert found == ["jd_before", "jd_later", "jd_now", "jd_timed"]
+
+
 class Library(types.ModuleType):
     """A library that records its calls."""
 
@@ -171,18 +192,27 @@ class Library(types.ModuleType):
         self.calls: list[Any] = []
         calls = self.calls
         space = {"calls": calls, "__name__": name}
-        source = "def {0}(*args, **named):\n  calls.append(('{0}', *args, *named.values()))"
+        source = (
+            "def {0}(*args, **named):\n  calls.append(('{0}', *args, *named.values()))\n"
+            "  return args[0] if args else None"
+        )
         for function in ("register", "unregister", "set_style", "set_device", "set_seed", "load", "enable_x"):
             exec(source.format(function), space)
             setattr(self, function, space[function])
 
 
+def modules_of(names: Mapping[str, Any]) -> set[str] | None:
+    if any(isinstance(value, types.GeneratorType) for value in names.values()):
+        return None
+    return {value.__name__ for value in names.values() if isinstance(value, types.ModuleType)}
+
+
 def repeated(
-    *cells: str, own: str = "", ends: Mapping[int, float] = {}, used: str = "jd_lib", **names: Any
+    *cells: str, own: str = "", ends: Mapping[int, float] = {}, used: str = "jd_lib", here: bool = True
 ) -> tuple[list[Any], list[str]]:
     """Run cells, and return the calls that a rank repeats, and the notes."""
     library = sys.modules["jd_lib"] = Library("jd_lib")
-    space: dict[str, Any] = {"jd_lib": library, **names}
+    space: dict[str, Any] = {"jd_lib": library, "__name__": "__main__"}
     ran = []
     try:
         for number, text in enumerate(cells, 1):
@@ -197,10 +227,9 @@ def repeated(
             own_cell=ast.parse(own).body,
             hidden={"_"},
             used={used},
+            here=here,
             is_own=lambda name: name == "own_lib",
-            can_travel=lambda names: (
-                not any(isinstance(value, types.GeneratorType) for value in names.values())
-            ),
+            modules_of=modules_of,
         )
         library.calls.clear()
         failed: list[str] = []
@@ -246,19 +275,75 @@ def test_functions_of_the_notebook_and_of_services_are_never_called() -> None:
     assert repeated(*silent, "f()") == ([], [])
 
 
+NEVER = """
+atexit.register codecs.lookup gc.set_threshold logging.addLevelName os.register_at_fork
+signal.set_wakeup_fd sys.setrecursionlimit torch.cuda.set_device torch.cuda.set_sync_debug_mode
+torch.distributed.init_process_group torch.manual_seed torch.multiprocessing.set_start_method
+torch.random.set_rng_state torch.set_default_device torch.set_num_threads
+torch.nn.Module.register_buffer.missing dist.log.add_x np.add Own.register model.register
+warnings.filterwarnings
+"""
+ALSO = """
+codecs.register csv.register_dialect torch.set_flush_denormal torch.serialization.add_safe_globals
+torch.library.define sklearn.set_config np.set_printoptions
+"""
+
+
+@pytest.mark.needs("torch", "sklearn")
+def test_which_functions_are_called_again() -> None:
+    import importlib
+
+    from jupyter_dist.capture import call_rules
+
+    class Own:
+        @classmethod
+        def register(cls) -> None: ...
+
+    Own.__module__ = "__main__"
+    tops = {name.partition(".")[0] for name in (NEVER + ALSO).split()} - {"np", "dist", "Own", "model"}
+    names = {name: importlib.import_module(name) for name in tops}
+    space = {**names, "np": importlib.import_module("numpy"), "Own": Own, "model": Own()}
+    space["dist"] = importlib.import_module("jupyter_dist")
+
+    def found(text: str) -> Any:
+        return call_rules.resolve(ast.parse(text, mode="eval").body, space, {}, lambda _: False)
+
+    assert [text for text in NEVER.split() if found(text) is not None] == []
+    assert [text for text in ALSO.split() if found(text) is None] == []
+
+
 def test_a_call_that_is_also_in_the_cell_is_left_to_the_cell() -> None:
     first = "jd_lib.register('a')\njd_lib.register('b')"
     assert repeated(first, own="def f():\n  jd_lib.register('a')") == ([("register", "b")], [])
+    both = "class A:\n  @property\n  def x(self): pass"
+    assert (
+        repeated(f"{both}\n@jd_lib.register\nclass B(A):\n  @property\n  def y(self): pass", own=both)[1]
+        == []
+    )
+    assert len(repeated(f"@jd_lib.register\n{both}", own=both)[0]) == 1
 
 
 def test_other_libraries_are_left_alone() -> None:
     assert repeated("jd_lib.register('a')", used="json") == ([], [])
 
 
+def test_libraries_that_those_of_the_cell_use_count_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    user = types.ModuleType("jd_user")
+    monkeypatch.setitem(sys.modules, "jd_user", user)
+    user.inner = Library("jd_lib")  # type: ignore[attr-defined]
+    assert repeated("jd_lib.register('a')", used="jd_user") == ([("register", "a")], [])
+    assert repeated("jd_lib.register('a')", used="jd_user", here=False) == ([], [])
+    colour = "import colorsys, jd_user\njd_lib.register(jd_user)"
+    place = f"In[1], line 2: jd_lib.register(...){MISSED}"
+    assert repeated(colour, here=False) == ([], [place])  # another host may lack the module
+
+
 def test_blocks_are_repeated_if_all_of_them_can_be() -> None:
     block = "for name in ['a', 'b']:\n  if name != 'a':\n    jd_lib.register(name)\n  else:\n    pass"
     assert repeated(block) == ([("register", "b")], [])
     mixed = "if True:\n  jd_lib.register('a')\n  x = jd_lib.load()"
+    quiet = "def cond(): return True"
+    assert repeated(quiet, "if cond():\n  jd_lib.enable_x()") == ([], [])
     assert repeated(mixed) == ([], [f"In[1], line 1: jd_lib.register(...){MISSED}"])
 
 

@@ -31,6 +31,12 @@ _SPARK = (
 )
 _SPARK_CONNECT = ("dataframe.DataFrame", "column.Column", "group.GroupedData", "session.SparkSession")
 
+_TORCH_GROUPS = (
+    *("nn.parallel.distributed.DistributedDataParallel", "distributed.device_mesh.DeviceMesh"),
+    "distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel",
+    *("distributed.distributed_c10d.ProcessGroup", "utils.data.distributed.DistributedSampler"),
+)
+
 KINDS: dict[str, str] = {
     **{f"{home}.trainer.trainer.Trainer": "trainers" for home in _LIGHTNING},
     **{f"{home}.core.datamodule.LightningDataModule": "trainers" for home in _LIGHTNING},
@@ -57,6 +63,8 @@ KINDS: dict[str, str] = {
     "concurrent.futures._base.Executor": "pools",
     "threading.Thread": "pools",
     "subprocess.Popen": "pools",
+    "multiprocessing.managers.BaseProxy": "pools",
+    "multiprocessing.managers.BaseManager": "pools",
     "weakref.ReferenceType": "weak_references",
     "weakref.ProxyType": "weak_references",
     "weakref.CallableProxyType": "weak_references",
@@ -83,6 +91,7 @@ KINDS: dict[str, str] = {
     "builtins.dict_items": "stdlib",
     "tqdm.std.tqdm": "tqdm_bars",
     "torch.nn.modules.module.Module": "torch_compile",
+    **{f"torch.{name}": "torch_groups" for name in _TORCH_GROUPS},
     "torch._ops.OpOverloadPacket": "torch_operators",
     "torch._ops.OpOverload": "torch_operators",
     "keras.src.saving.keras_saveable.KerasSaveable": "keras",
@@ -102,6 +111,9 @@ KINDS: dict[str, str] = {
     "tensorflow.python.ops.variables.Variable": "tensorflow",
     "tensorflow.python.eager.polymorphic_function.polymorphic_function.Function": "tensorflow",
     "ray.data.dataset.Dataset": "ray_data",
+    "ray.ObjectRef": "ray_data",
+    "ray.actor.ActorHandle": "ray_data",
+    "ray.util.client.common.ClientStub": "ray_data",
     **{f"pyspark.{name}": "spark_frames" for name in _SPARK},
     **{f"pyspark.sql.connect.{name}": "spark_frames" for name in _SPARK_CONNECT},
 }

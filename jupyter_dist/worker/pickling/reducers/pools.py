@@ -1,9 +1,15 @@
-"""Pools, futures, threads and processes: idle pools are rebuilt, and work in progress is refused."""
+"""Pools, futures, threads and processes: idle pools are rebuilt, and work in progress is refused.
+
+A proxy of `multiprocessing.Manager()` connects to the manager's process again, on this machine.
+"""
 
 from __future__ import annotations
 
 import concurrent.futures
+import multiprocessing
+import socket
 import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -23,6 +29,14 @@ def reduce(obj: Any, note: Note) -> Any:
         raise Refused(
             f"a process of the notebook (pid {obj.pid}), which is not a child of a rank",
             "Start it inside the cell.",
+        )
+    managers = sys.modules.get("multiprocessing.managers")
+    if managers is not None and isinstance(obj, managers.BaseProxy):
+        return _reduce_proxy(obj)
+    if managers is not None and isinstance(obj, managers.BaseManager):
+        raise Refused(
+            f"a {type(obj).__name__}, whose process belongs to the notebook",
+            "Use the dicts, lists and queues that it has made, or create it inside the cell.",
         )
     own = vars(obj)
     if type(obj) is concurrent.futures.ThreadPoolExecutor:
@@ -72,6 +86,18 @@ def _reduce_thread(thread: threading.Thread) -> Any:
     return _thread, (*made_of, thread.daemon)
 
 
+def _reduce_proxy(proxy: Any) -> Any:
+    rebuild, made_of = proxy.__reduce__()
+    address = made_of[1].address
+    if not isinstance(address, str):
+        raise Refused(
+            f"a proxy of a manager at {address}, whose key jupyter-dist does not send over a network",
+            "Connect to the manager inside the cell.",
+        )
+    # Without the key the manager's process refuses the rank. Only processes of this user can use it.
+    return _proxy, (bytes(multiprocessing.current_process().authkey), rebuild, made_of)
+
+
 # A pickle calls these functions when it is loaded. Their names are part of the format.
 
 
@@ -84,3 +110,16 @@ def _pool(cls: Any, made_of: list[Any], further: dict[str, Any], over: bool) -> 
 
 def _thread(target: Any, name: str, args: Any, kwargs: Any, daemon: bool) -> threading.Thread:
     return threading.Thread(None, target, name, args, kwargs, daemon=daemon)
+
+
+def _proxy(key: bytes, rebuild: Any, made_of: tuple[Any, ...]) -> Any:
+    multiprocessing.current_process().authkey = key  # the proxies inside of a list or a dict need it, too
+    try:
+        return rebuild(*made_of)
+    except (OSError, EOFError, multiprocessing.AuthenticationError) as error:
+        host = socket.gethostname()
+        raise ConnectionError(
+            f"this rank on {host} cannot connect to the notebook's multiprocessing.Manager(): "
+            f"{type(error).__name__}: {error}. The manager accepts processes of its own machine for as long "
+            "as it runs. Create the manager inside the cell, or return the values from the cell."
+        ) from error
