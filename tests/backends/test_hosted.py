@@ -77,7 +77,9 @@ def test_a_poll_that_waits_passes_on_at_once_what_comes(tmp_path: Path, wait_for
     try:
         wait_for(lambda: hosted.poll(run.job, run.folder, handle, wait_s=0.05) and said(b"up"))
         # While it waits: it ends with another state of the ranks, and need not for what they print.
-        waits = threading.Thread(target=hosted.poll, args=(run.job, run.folder, handle), kwargs={"wait_s": 90.0})
+        waits = threading.Thread(
+            target=hosted.poll, args=(run.job, run.folder, handle), kwargs={"wait_s": 90.0}
+        )
         waits.start()
         (tmp_path / "go").touch()
         wait_for(lambda: said(b"news"))

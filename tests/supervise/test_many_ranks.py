@@ -70,7 +70,7 @@ def many(own_folders: Path) -> RunMaker:
 
 def attempt_of(many: RunMaker, backend: Simulated) -> Attempt:
     able, job, folder = Capabilities(), many.job, many.folder
-    status = Status(job.id, State.PENDING, created=job.created, ranks=pending(job))
+    status = Status(job.id, State.PENDING, created=job.created, ranks=RankState.all(job.world_size))
     context = RunContext(
         job=job,
         folder=folder,
