@@ -18,11 +18,9 @@ import pickle
 import sys
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from . import (
-    annotation_values,
     by_reference,
     cloudpickle_parts,
     file_maps,
@@ -36,66 +34,13 @@ from .namespaces import _main  # noqa: F401
 from .reducers import torch_compile
 from .reducers.stdlib import _cached_property  # noqa: F401
 from .tensors import _cuda_storage, _storage, _typed_storage  # noqa: F401
+from .trace import Trace
 from .unpickling import later, loading, on_rank
 from .used_names import code_names, words_in
 
 __all__ = ["Dumped", "Pickler", "Trace", "dump", "later", "loading", "name_classes", "on_rank"]
 
 Rule = Callable[[Any], Any]
-
-
-class _Code(Protocol):
-    """The names in some code. `CodeNames` and `Trace` are examples."""
-
-    @property
-    def imports(self) -> Collection[str]: ...
-    @property
-    def words(self) -> Collection[str]: ...
-    @property
-    def reads(self) -> Collection[str]: ...
-    @property
-    def texts(self) -> Collection[str]: ...
-
-
-@dataclass
-class Trace:
-    """Names that were found while pickling. They decide what else must be sent."""
-
-    modules: set[str] = field(default_factory=set)
-    """Modules that the pickle refers to by name, directly or through an object in them."""
-    imports: set[str] = field(default_factory=set)
-    """Modules that the code of captured functions imports when it runs."""
-    words: set[str] = field(default_factory=set)
-    """Every name and attribute in the code of captured functions, and names of by-name references."""
-    reads: set[str] = field(default_factory=set)
-    """Global names that the code of captured functions may read."""
-    texts: set[str] = field(default_factory=set)
-    """Words in strings and annotations of captured functions and classes."""
-    annotations: set[str] = field(default_factory=set)
-    """Words in annotations that are strings."""
-    files: set[str] = field(default_factory=set)
-    """`co_filename` of the captured functions."""
-    globals: dict[str, Any] = field(default_factory=dict)
-    """Names of the main namespace that captured functions use."""
-    found: dict[str, Any] = field(default_factory=dict)
-    """Functions and classes of the pickle that the main namespace has under a name."""
-    classes: set[int] = field(default_factory=set)
-    """Ids of the classes that are pickled by value."""
-    notes: list[str] = field(default_factory=list)
-    """Notes for the user, one line each."""
-
-    def add_code(self, names: _Code) -> None:
-        """Record the names in code."""
-        self.imports.update(names.imports)
-        self.words.update(names.words)
-        self.reads.update(names.reads)
-        self.texts.update(names.texts)
-
-    def add_annotations(self, obj: Any) -> None:
-        """Record the annotations of a function or a class that are strings."""
-        words = words_in(annotation_values.texts(obj))
-        self.texts |= words
-        self.annotations |= words
 
 
 class Dumped(NamedTuple):
