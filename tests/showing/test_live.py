@@ -478,7 +478,7 @@ class Interrupting:
         self.closed += 1
 
 
-@pytest.mark.parametrize(("interrupts", "request_name"), [(1, "stop"), (2, "kill")])
+@pytest.mark.parametrize(("interrupts", "request_name"), [(1, "interrupt"), (2, "kill")])
 def test_an_interrupt_stops_and_a_second_one_kills(
     own_folders: Path, interrupts: int, request_name: str
 ) -> None:
@@ -496,7 +496,7 @@ def test_a_third_interrupt_leaves_with_keyboard_interrupt(own_folders: Path) -> 
     with pytest.raises(KeyboardInterrupt):
         live.follow(Run(made.folder), display=screen)
     assert screen.closed == 1
-    assert sorted(path.name for path in made.folder.requests.iterdir()) == ["kill", "stop"]
+    assert sorted(path.name for path in made.folder.requests.iterdir()) == ["interrupt", "kill"]
 
 
 def test_leaving_asks_nobody_and_says_how_to_come_back(own_folders: Path) -> None:
