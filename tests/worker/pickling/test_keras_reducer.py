@@ -122,7 +122,7 @@ refused = dict(
 for name, value in refused.items():
     try:
         pickling.dump(value, mains=[globals()])
-    except pickling.remade.Refused as error:
+    except pickling.reducers.Refused as error:
         print(name, "|", error, "|", error.cure)
 """
 
