@@ -37,9 +37,11 @@ __all__ = ["Outcome", "Python", "found", "main", "outcome", "requirements"]
 ROOT = Path(__file__).resolve().parent.parent
 
 FILES = [
-    *("test_macos", "test_magics", "capture/test_capture", "launch/test_template"),
+    *("test_macos", "test_magics", "capture/test_capture", "capture/test_second_part"),
+    "launch/test_template",
     *("supervise/test_supervisor", "worker/test_payload", "worker/api/test_api"),
     *(
+        "worker/pickling/test_exceptions",
         "worker/pickling/test_other_pythons",
         "worker/rank/test_child_processes",
         "worker/rank/test_tracebacks",

@@ -69,8 +69,9 @@ class _Entry:
     references: Mapping[str, Any] = field(default_factory=dict)
     """Other names of the notebook to which the pickle refers, with their values."""
     words: frozenset[str] = frozenset()
-    """Names that the code of the value may ask for."""
-    submodules: tuple[str, ...] = ()
+    """Names that the code of the value may ask for, of the notebook or not."""
+    attributes: frozenset[str] = frozenset()
+    """Every name and attribute in the code of the value."""
     modules: frozenset[str] = frozenset()
     """Top-level modules of the user's that the pickle refers to."""
 
@@ -134,7 +135,7 @@ def build(
         needs={name: found for name, found in needs.items() if found},
         data=data,
         homes={name: home for name in able - trace.annotations if (home := _home(free[name]))},
-        submodules={name: list(entry.submodules) for name, entry in entries.items() if entry.submodules},
+        submodules={name: found for name in entries if (found := _submodules(entries[name], namespace))},
         first=first,
         all_first="globals" in trace.reads,
         evaluates=not _EVALUATES.isdisjoint(trace.reads),
@@ -150,6 +151,11 @@ def _is_definition(value: Any) -> bool:
         return True
     # isinstance would ask the value for its class, and a proxy may raise.
     return issubclass(kind, _KINDS) or kind.__name__ == "ufunc"
+
+
+def _submodules(entry: _Entry, namespace: Mapping[str, Any]) -> list[str]:
+    packages = [namespace[name] for name in entry.words if name in namespace]
+    return [module.__name__ for module in reached(packages, entry.attributes)] if entry.body else []
 
 
 def _home(value: Any) -> str:
@@ -284,13 +290,15 @@ class _Pickling:
 
     def definition(self, name: str, value: Any) -> _Entry:
         before = self._before(name, value)
+        if before is not None and before.reason == _larger_than(_MOST_OF_ONE):
+            return before
         found = definition_parts.parts(value)
         if before is not None and definition_parts.same(before.parts, found) and self._refers(before):
             return before
         return self._new(name, value, found)
 
     def data(self, name: str, value: Any, limit: int) -> _Entry:
-        if type(value).__module__.partition(".")[0] == "jupyter_dist":
+        if str(type(value).__module__).partition(".")[0] == "jupyter_dist":
             return _Entry()
         before = self._before(name, value)
         if before is not None and before.reason == _larger_than(limit):
@@ -323,15 +331,13 @@ class _Pickling:
             return _Entry(
                 reason=f"it cannot be pickled: {type(error).__name__}: {str(error)[:200]}", parts=parts
             )
-        words = trace.reads | trace.texts | words_in(value)
         modules = {module for module in trace.modules | trace.imports if not is_installed(module)}
-        packages = [self.namespace.get(name) for name in trace.reads]
         return _Entry(
             body=file.getvalue(),
             parts=parts,
             references={other: obj for other, obj in trace.found.items() if other != name},
-            words=frozenset(words & self.namespace.keys()),
-            submodules=tuple(module.__name__ for module in reached(packages, trace.words)),
+            words=frozenset(trace.reads | trace.texts | words_in(value)),
+            attributes=frozenset(trace.words),
             modules=frozenset(module.partition(".")[0] for module in modules),
         )
 

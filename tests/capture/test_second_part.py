@@ -174,6 +174,7 @@ def test_results_come_back_as_the_notebooks_own_classes(defined: Notebook) -> No
 
 
 class TestData:
+    @pytest.mark.needs("pandas")
     def test_travels_for_a_word_in_a_string(self, notebook: Notebook) -> None:  # noqa: F811
         notebook.cell(
             "import pandas as pd\ncut = 2\ntable = pd.DataFrame({'n': [1, 2, 3]})\nrule = 'n >= @least'"
@@ -187,6 +188,7 @@ class TestData:
         assert b"xxxx" not in captured.body
         assert notebook.run("result = getattr(__import__('__main__'), 'terces'[::-1], 0)") == 0
 
+    @pytest.mark.needs("numpy")
     def test_stays_behind_if_it_is_large(self, notebook: Notebook) -> None:  # noqa: F811
         notebook.cell(
             "import numpy as np\nbig = np.ones(200_000)\nsmall = np.ones(20)\nmany = list(range(10**6))"
@@ -196,6 +198,7 @@ class TestData:
         assert captured.header["unnamed"]["big"] == "it has more than 1,000 kB"
         assert notebook.run_payload(captured) == [False, True, False]
 
+    @pytest.mark.needs("numpy")
     def test_a_function_with_a_large_default(self, notebook: Notebook) -> None:  # noqa: F811
         notebook.cell("import numpy as np\ndef total(x=np.ones((100, 100))): return x.sum()")
         notebook.cell("def more(x=np.ones((1000, 1000))): return x.sum()")
@@ -293,6 +296,12 @@ class TestCache:
         cell = "result = eval(text('e.txt'))"
         assert defined.run(cell) == expected
         assert defined.run(cell) == expected
+
+    def test_a_name_that_is_defined_later(self, notebook: Notebook) -> None:  # noqa: F811
+        notebook.cell("import xml\ndef early(): return late() + xml.dom.minidom.__name__")
+        notebook.capture("1")
+        notebook.cell("import xml.dom.minidom\ndef late(): return 'late '")
+        assert notebook.run("import __main__\nresult = __main__.early()") == "late xml.dom.minidom"
 
     def test_an_item_of_a_list_of_a_class(self, defined: Notebook) -> None:
         defined.cell("class Known:\n    names = ['a']\n    table = {'k': [1]}")

@@ -234,7 +234,8 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         used = {name: space[name] for name in sorted(names.reads | names.writes) if name in space}
         trace = self._trace
         trace.add_code(names)
-        trace.texts |= words_in(function.__defaults__)
+        if function.__defaults__:
+            trace.texts |= words_in(function.__defaults__)
         trace.add_annotations(function)
         trace.files.add(function.__code__.co_filename)
         home = self.globals_ref[id(space)]
@@ -281,7 +282,9 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         if reference is not None:
             return reference
         self._trace.classes.add(id(cls))
-        self._trace.texts |= words_in(_texts_of_class(cls))
+        texts = _texts_of_class(cls)
+        if texts:
+            self._trace.texts |= words_in(texts)
         self._trace.add_annotations(cls)
         return reduce_class(cls)
 

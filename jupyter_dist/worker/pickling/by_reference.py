@@ -213,10 +213,11 @@ class ByName:
 
     def _own_containers(self) -> dict[int, namespaces.Placed]:
         found: dict[int, namespaces.Placed] = {}
-        tops = [name.partition(".")[0] for name in self._modules]
-        installed = _NEVER.union(filter(is_installed, set(tops)))
-        for (name, module), top in zip(self._modules.items(), tops, strict=True):
-            if top in installed or not issubclass(type(module), types.ModuleType):
+        installed = _NEVER.union(name for name in self._modules if "." not in name and is_installed(name))
+        own = [name for name in self._modules if name.partition(".")[0] not in installed]
+        for name in own:
+            module = self._modules[name]
+            if not issubclass(type(module), types.ModuleType):
                 continue
             if not self.importable(name) or self._doubtful(name):
                 continue

@@ -61,6 +61,8 @@ class Trace:
 
     def add_annotations(self, obj: Any) -> None:
         """Record the annotations of a function or a class that are strings."""
-        words = words_in(annotation_values.texts(obj))
-        self.texts |= words
-        self.annotations |= words
+        texts = annotation_values.texts(obj)
+        if texts:
+            words = words_in(texts)
+            self.texts |= words
+            self.annotations |= words
