@@ -53,6 +53,8 @@ class _Repeat(NamedTuple):
     """None if a rank cannot repeat it correctly."""
     handle: str = ""
     """A name to which the statement has assigned the handle of a hook."""
+    binds: str = ""
+    """A name that stays bound to what the statement defines on the rank, such as an operator of torch."""
 
 
 def search(
@@ -96,6 +98,9 @@ def search(
         needed = None if values is None else modules_of(values[0])
         if values is not None and needed is not None and all(map(known.has, needed)):
             about = {"where": statement.where, "shown": callee.shown, "handle": repeat.handle}
+            if repeat.binds:
+                about["binds"] = repeat.binds
+                search.made[repeat.binds] = callee.library
             code = {"code": repeat.code, "file": f"<In[{statement.cell.number}]>"}
             found.calls.append({**about, **code, "names": values[0], "imported": values[1]})
         elif not _needs_no_note(callee, statement.node):
@@ -133,6 +138,8 @@ class _Search:
         is_own: Callable[[str], bool],
     ) -> None:
         self._namespace, self._hidden, self._is_own = namespace, hidden, is_own
+        self.made: dict[str, str] = {}
+        """Names that code for the ranks binds, and the library of each value."""
         self._imported: dict[str, Import] = {}
         self._bound: dict[str, list[tuple[int, ast.stmt]]] = {}
         for place, statement in enumerate(ran):
@@ -168,7 +175,7 @@ class _Search:
         names = code_names(_compiled(repeat.code))
         found: dict[str, Any] = {}
         imported: dict[str, Import] = {}
-        for name in sorted(names.reads - names.writes | ({repeat.handle} - {""})):
+        for name in sorted(names.reads - names.writes - self.made.keys() | ({repeat.handle} - {""})):
             if name in self._namespace and name not in self._hidden:
                 if self._was_replaced(name, place):
                     return None
@@ -195,6 +202,9 @@ class _Search:
         return ast.dump(last) != ast.dump(before[-1])
 
     def _callee(self, node: ast.AST) -> Callee | None:
+        names = call_rules.dotted(node) or [""]
+        if names[0] in self.made and names[-1].startswith("register_"):
+            return Callee(self.made[names[0]], f"{ast.unparse(node)}(...)")
         return call_rules.resolve(node, self._namespace, self._imported, self._is_own)
 
     def _callees(self, node: ast.stmt) -> Iterator[Callee]:
@@ -269,10 +279,13 @@ class _Search:
             return _Repeat(callees, _padded("; ".join(map(ast.unparse, calls)), node))
         if len(callees) < len(found) or isinstance(node, ast.ClassDef):
             return _Repeat(callees, None)
-        # Its name has another value now, as with `def _`. So the rank defines the function again.
+        # Its name has another value now, as with `def _`, or the decorator has made an object of the library.
+        # So the rank defines the function again.
         first = _first_line(node)
         lines = cell.text.splitlines()[first - 1 : node.end_lineno]
-        return _Repeat(callees, "\n" * (first - 1) + "\n".join(lines))
+        home = str(type(self._namespace.get(node.name)).__module__).partition(".")[0]
+        binds = node.name if home == callees[0].library and node.name not in self._hidden else ""
+        return _Repeat(callees, "\n" * (first - 1) + "\n".join(lines), binds=binds)
 
     def _is_product(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
         """Return whether the name of a definition still has what this definition has made."""

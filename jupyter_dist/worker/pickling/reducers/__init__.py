@@ -94,6 +94,7 @@ KINDS: dict[str, str] = {
     **{f"torch.{name}": "torch_groups" for name in _TORCH_GROUPS},
     "torch._ops.OpOverloadPacket": "torch_operators",
     "torch._ops.OpOverload": "torch_operators",
+    "torch._library.custom_ops.CustomOpDef": "torch_operators",
     "keras.src.saving.keras_saveable.KerasSaveable": "keras",
     "keras.src.backend.common.variables.Variable": "keras",
     "keras.src.backend.common.keras_tensor.KerasTensor": "keras",
