@@ -217,7 +217,7 @@ _ATTACH_FIELDS: dict[str, Any] = {
     for backend, shows in backends.SHOWING.items()
     for name, (help, metavar, wanted) in shows.flags.items()
 }
-_ATTACH = create_model("_Attach", __base__=Empty, **_ATTACH_FIELDS)
+_ATTACH = create_model("Attach", __base__=Empty, **_ATTACH_FIELDS)
 
 
 def _attach(context: Context, flags: Empty, ids: tuple[str, ...]) -> Any:

@@ -207,6 +207,7 @@ def perform(backend: Backend, job: Job, folder: RunFolder, name: str, arguments:
     if name in ("submit", "find"):
         handle = getattr(backend, name)(job, folder, arguments["attempt"])
         return None if handle is None else dict(handle)
+    if name not in ("poll", "stop", "ask", "release"):
+        raise ValueError(f"no such call: {name!r}")
     more = dict(arguments)
-    handle = more.pop("handle")
-    return getattr(backend, name)(job, folder, handle, **more)
+    return getattr(backend, name)(job, folder, more.pop("handle"), **more)

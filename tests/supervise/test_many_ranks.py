@@ -44,7 +44,7 @@ class Simulated:
     def submit(self, job: Any, folder: Any, attempt: int) -> dict[str, Any]:
         return {}
 
-    def poll(self, handle: Any, cursor: Any) -> Poll:
+    def poll(self, job: Any, folder: Any, handle: Any, cursor: Any) -> Poll:
         self.up = min(RANKS, self.up + 100)
         ranks = tuple(
             RankState(rank, State.RUNNING if rank < self.up else State.PENDING, 1000 + rank, "node1")

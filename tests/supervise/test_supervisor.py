@@ -630,6 +630,7 @@ def test_a_guard_from_the_store_that_was_killed_is_replaced(
     monkeypatch.setattr(template, "wanted", lambda: True)
     try:
         template.observe({})
+        wait_for(lambda: any(map(is_spare, children_of(template._current().pid))), "a supervisor in store")
         folder = start(UP, cold=False)
         pids = rank_pids(folder)
         supervisor = supervisor_pid(folder)
@@ -643,6 +644,12 @@ def test_a_guard_from_the_store_that_was_killed_is_replaced(
         wait_for(lambda: gone(*pids), "the end of the ranks")
     finally:
         template.close()
+
+
+def is_spare(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text() == "jdist spare\n"
+    return False
 
 
 def pipes(pid: int) -> set[str]:

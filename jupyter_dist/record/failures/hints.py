@@ -197,7 +197,8 @@ def _is_of_a_cell(frame: Mapping[str, Any]) -> bool:
 def _missing_name(error: RankError) -> str:
     """Return the name that `__main__` lacks, or an empty text for another error."""
     pattern = {"AttributeError": _SPAWNED, "KeyError": _NO_KEY}.get(error.type, _NO_NAME)
-    last = str(error.frames[-1].get("source")) if error.frames else ""
+    frame = error.frames[-1] if error.frames else None
+    last = str(frame.get("source")) if isinstance(frame, Mapping) else ""  # a rank has written the frames
     found = pattern.match(error.message)
     if not found or (pattern is _NO_KEY and not re.search(r"\b(globals|vars|locals)\(\)", last)):
         return ""
