@@ -19,6 +19,7 @@ import pytest
 
 from jupyter_dist import folder as folders
 from jupyter_dist.agent import stage_program as stage
+from jupyter_dist.agent.frames import encode
 from jupyter_dist.backends.ranks.placement import (
     RankEnvironmentOptions,
     environments,
@@ -530,3 +531,16 @@ def test_values_of_env_reach_the_ranks_and_no_file(
     stage = Path(fleet.facts("localhost").stage)
     texts = [path.read_bytes() for path in stage.rglob("*") if path.is_file()]
     assert not any(b"hush" in text for text in texts)
+
+
+def test_the_last_frames_count_although_the_connection_has_ended() -> None:
+    """A slow driver finds an agent's farewell and the end of the pipe in one reading."""
+    ours, theirs = socket.socketpair()
+    link = StreamLink("far", FunctionTransport(lambda: Pipe.of_socket(ours, "a-word")), {}, [])
+    link.open("resume")
+    theirs.sendall(b"a-word ok\n" + encode({"is": "sent"}) + encode({"is": "released"}))
+    theirs.close()
+    assert [header["is"] for header, _ in link.pump()] == ["sent", "released"]
+    with pytest.raises(LinkError):
+        link.pump()
+    assert not link.opened

@@ -288,7 +288,10 @@ class StreamLink:
             except OSError:
                 data = b""
             if not data:
-                self._at_end(pipe)
+                if (
+                    not found
+                ):  # otherwise the error would hide the last frames, and the next call meets the end
+                    self._at_end(pipe)
                 break
             budget -= len(data)
             self._sign = time.monotonic()
