@@ -27,7 +27,8 @@ WaitFor = Callable[..., Any]
 
 # Writes a payload whose last part waits for ever, as on a slow disk.
 _SLOW = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts with `&`
 from jupyter_dist.launch import submission
 from tests.rigs import launching
 from jupyter_dist.capture.payload_builder import Payload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -114,6 +115,9 @@ def hints(error: RankError, job: Job, log: Sequence[str], unnamed: Mapping[str, 
         log: the last lines of the rank's log.
         unnamed: names of the notebook that the cell does not name, with the reason why one was left out.
     """
+    # A rank has written the frames, so that they may contain anything.
+    frames = tuple(frame for frame in error.frames if isinstance(frame, Mapping))
+    error = dataclasses.replace(error, frames=frames)
     own = f"{error.type}: {error.message}"
     said = f"{own}\n{error.text}"[-20_000:]
     log_text = "\n".join(log)
@@ -197,8 +201,7 @@ def _is_of_a_cell(frame: Mapping[str, Any]) -> bool:
 def _missing_name(error: RankError) -> str:
     """Return the name that `__main__` lacks, or an empty text for another error."""
     pattern = {"AttributeError": _SPAWNED, "KeyError": _NO_KEY}.get(error.type, _NO_NAME)
-    frame = error.frames[-1] if error.frames else None
-    last = str(frame.get("source")) if isinstance(frame, Mapping) else ""  # a rank has written the frames
+    last = str(error.frames[-1].get("source")) if error.frames else ""
     found = pattern.match(error.message)
     if not found or (pattern is _NO_KEY and not re.search(r"\b(globals|vars|locals)\(\)", last)):
         return ""
