@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -32,8 +33,14 @@ ROOT = Path(__file__).parents[2]
 WaitFor = Callable[..., Any]
 
 
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd"))
+def descriptors() -> set[tuple[str, str]]:
+    """This process's descriptors, each with what it is. Threads of other tests may close some meanwhile."""
+    place = "/proc/self/fd" if sys.platform == "linux" else "/dev/fd"
+    found = set()
+    for name in os.listdir(place):
+        with contextlib.suppress(OSError):  # the listing's own
+            found.add((name, os.readlink(f"{place}/{name}") if sys.platform == "linux" else ""))
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +87,7 @@ def test_a_tail_keeps_no_file_open_and_still_reads_late_output_of_an_ended_attem
         write(tmp_path, attempt, 4, f"attempt {attempt}\n")
         for _ in range(9):
             sum(1 for _ in tails.pieces())
-        assert descriptors() == before
+        assert descriptors() <= before
     late = "attempts/1/ranks/2/output.log"
     with open(tmp_path / late, "a") as file:
         file.write("late\n")
@@ -116,11 +123,11 @@ def test_links_of_a_mailbox_share_one_pipe_that_the_mailbox_closes(folder: RunFo
         links = [mailbox.reach(f"h{node}", {"node": node, "grace_s": 1}, []) for node in range(30)]
         for link in links:
             link.open("stage")
-        assert descriptors() - before < 30
+        assert len(descriptors() - before) < 30
         for link in links:
             link.close()
     mailbox.close()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_a_frame_wakes_its_own_link_though_another_link_was_read_last(
@@ -156,7 +163,7 @@ def test_rsync_may_complain_as_much_as_it_likes(
     sync.begin(str(tmp_path / "work"))
     failed = wait_for(sync.look)
     assert failed.startswith("rsync failed with exit code 23: rsync: cannot read file number 1 ")
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_a_running_rsync_is_ended_with_what_it_has_started(
@@ -171,7 +178,7 @@ def test_a_running_rsync_is_ended_with_what_it_has_started(
     sync.begin(str(tmp_path / "work"))
     wait_for(pid.exists)
     sync.close()
-    assert descriptors() == before
+    assert descriptors() <= before
     wait_for(lambda: not _runs(int(pid.read_text())))
 
 
@@ -191,7 +198,7 @@ def test_a_refused_set_up_leaves_no_descriptor(tmp_path: Path, monkeypatch: pyte
     for _ in range(3):
         with pytest.raises(stage_program.Refused, match="its agent did not start"):
             stage_program.prepare(wish, lambda stage, missing: None, lambda header: None)
-        assert descriptors() == before
+        assert descriptors() <= before
 
 
 def test_an_agent_without_descriptors_tells_its_driver(
