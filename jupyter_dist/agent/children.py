@@ -163,8 +163,7 @@ class Children:
                     os.kill(child.pid, signal.SIGINT)
         for pid in set(self._launched()) - self._interrupted:
             self._interrupted.add(pid)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGINT)
+            self._signal_launched(pid, signal.SIGINT)
 
     def signal(self, *, kill: bool, only: Sequence[str] | None = None, place_gone: bool = False) -> None:
         """Send SIGTERM to the running processes. `kill`: send SIGKILL to their whole groups instead.

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from ..worker import boot
+from .umask import current_umask
 
 __all__ = ["adopt", "dismiss_ranks", "fork", "fork_rank", "is_warm", "mark_warm", "prepare_ranks", "threads"]
 
@@ -106,9 +107,7 @@ def fork_rank(env: Mapping[str, str], output: str) -> int:
 
     `output`: the file for errors before the rank opens its own file. It exists.
     """
-    umask = os.umask(0o077)
-    os.umask(umask)
-    message = json.dumps([dict(env), umask, output]).encode()
+    message = json.dumps([dict(env), current_umask(), output]).encode()
     while _spares:
         pid, write = _spares.pop(0)
         try:
