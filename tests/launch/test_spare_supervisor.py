@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,12 @@ from jupyter_dist.launch import template
 from jupyter_dist.record import reader
 from tests.rigs.launching import launch_cell, results
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
+    pytest.mark.usefixtures("own_template"),
+]
 
 WaitFor = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def own_template(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    template.close()
-    monkeypatch.setattr(template, "_poisoned", {})
-    monkeypatch.setattr(template, "wanted", lambda: True)
-    yield
-    template.close()
 
 
 def children(pid: int) -> list[int]:

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,7 @@ from tests.rigs.launching import launch_cell, results
 
 WaitFor = Callable[..., Any]
 
-
-@pytest.fixture(autouse=True)
-def own_template(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test starts without a template, in what looks like a notebook, and leaves none behind."""
-    template.close()
-    monkeypatch.setattr(template, "_poisoned", {})
-    monkeypatch.setattr(template, "wanted", lambda: True)
-    yield
-    template.close()
+pytestmark = pytest.mark.usefixtures("own_template")
 
 
 def run(
