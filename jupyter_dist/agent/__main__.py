@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from ..worker.boot import STACK_SIGNAL, set_name
+from ..worker.boot import STACK_SIGNAL, TO_SAVE_S, set_name
 from ..worker.host import machine
 from ..worker.host.os_errors import reason
 from ..worker.host.ports import available_ports
@@ -44,8 +44,8 @@ _REACH_S = 3.0
 """Timeout of a connection to another host: shorter than a driver waits before it gives this agent up."""
 _IDLE_GRACE_S = 30.0
 """Grace time without a driver if the agent has never started a process."""
-_TERM_S, _TO_SAVE_S = 5.0, 30.0
-"""Seconds from SIGTERM to SIGKILL after the grace time, and the same for ranks with their own handler."""
+_TERM_S = 5.0
+"""Seconds from SIGTERM to SIGKILL after the grace time, without a rank that has its own handler."""
 _TELL_S = 3.0
 """How long the agent tries to report the end of the ranks to a connected driver."""
 _HOLD_S = 10.0  # how long an end is not reported if the process's output cannot be read
@@ -352,7 +352,7 @@ class Agent:
             if not list(self._children):
                 remove(self._stage)  # no process has run, so no driver needs the stage
         elif not self._termed:
-            default_s = _TO_SAVE_S if self._children.handle_sigterm() else _TERM_S
+            default_s = TO_SAVE_S if self._children.handle_sigterm() else _TERM_S
             self._termed, self._term_s = True, default_s if self._stop_grace_s is None else self._stop_grace_s
             self._children.signal(kill=False, place_gone=self._place_gone)
         elif not self._killed and now - self._forsaken > self._term_s:

@@ -20,6 +20,7 @@ import zipfile
 from collections.abc import Mapping
 from typing import Any
 
+from ..worker.boot import TO_SAVE_S
 from ..worker.jitter import jitter
 from ..worker.launchers.platform_environment import standing
 from ..worker.line_file import write_all
@@ -55,10 +56,9 @@ _FIRST_WAIT_S = 600.0
 """How long the relay waits for a driver's first mailbox object."""
 _DENIED_S = 10.0
 _LAST_WORDS_S = 20.0
-_TO_SAVE_S = 30.0
 """How long the agent may need to end its ranks after the end of the run's reservation on this host.
 
-The time in which ranks save, 30 s or --stop-grace, is added."""
+The time in which ranks save, TO_SAVE_S or --stop-grace, is added."""
 
 
 class MailboxRelay:
@@ -215,7 +215,7 @@ class MailboxRelay:
 
     def _set_up(self, wish: dict[str, Any]) -> None:
         self._grace_s = float(wish["grace_s"])
-        self._last_words_s = _LAST_WORDS_S + float(wish.get("stop_grace_s") or _TO_SAVE_S)
+        self._last_words_s = _LAST_WORDS_S + float(wish.get("stop_grace_s") or TO_SAVE_S)
         umask = os.umask(0o077)
         try:
             self._agent = prepare(wish, lambda stage, missing: self._fetch(wish, stage, missing), self._say)

@@ -10,14 +10,12 @@ from typing import Any
 from ..backends.interface import Capabilities
 from ..folder import RunFolder
 from ..job import Job, State
+from ..worker.boot import TO_SAVE_S
 from .backend_calls import Caller, Failure
 from .retry import RetriedCall
 from .status_writer import log
 
 __all__ = ["Ending", "Grace", "Termination"]
-
-_TO_SAVE_S = 30.0
-"""Time to save for ranks that want to. Kubernetes and torchrun wait as long."""
 
 
 class Grace:
@@ -35,11 +33,11 @@ class Grace:
         if self._job.stop_grace_s is not None:
             return self._job.stop_grace_s
         wait_s = self._able.stop_grace_s
-        if wait_s < _TO_SAVE_S and any(
+        if wait_s < TO_SAVE_S and any(
             self._folder.rank(self._attempt, rank).sigterm_handler.exists()
             for rank in self._folder.ranks(self._attempt)
         ):
-            return _TO_SAVE_S
+            return TO_SAVE_S
         return wait_s
 
     @property
@@ -52,7 +50,7 @@ class Grace:
             return None
         if self._job.stop_grace_s is not None:
             return self._job.stop_grace_s
-        return max(_TO_SAVE_S, self._able.stop_grace_s)
+        return max(TO_SAVE_S, self._able.stop_grace_s)
 
 
 class Termination:

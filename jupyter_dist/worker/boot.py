@@ -24,6 +24,7 @@ from .output import events
 
 __all__ = [
     "STACK_SIGNAL",
+    "TO_SAVE_S",
     "Terminated",
     "die_with_parent",
     "end",
@@ -38,6 +39,9 @@ STACK_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + (7 if hasattr(
 
 It is a real-time signal, because user code and launchers use SIGUSR1 and SIGUSR2.
 """
+
+TO_SAVE_S = 30.0
+"""Time to save for ranks that want to. Such ranks have a SIGTERM handler. Kubernetes waits as long."""
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _THREADS_MAY_TAKE_S = 5.0
