@@ -54,7 +54,7 @@ class Attempt:
         self._indexed = 0.0
         self._poll_due = 0.0
         self._poll: Poll | None = None
-        self._push = Termination(context.caller, context.grace_s)
+        self._push = Termination(context.caller, context.grace_s, context.folder.clock)
         self._submit, self._find, self._poll_call, self._ask = (
             RetriedCall(context.caller, name, context.grace_s) for name in ("submit", "find", "poll", "ask")
         )

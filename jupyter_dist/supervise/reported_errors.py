@@ -25,12 +25,12 @@ class ReportedErrors:
         self._next = 0
 
     def has(self, rank: int, before: float = math.inf) -> bool:
-        """Return whether a rank has reported an error until this time, by the clock of files."""
+        """Return whether a rank has reported an error before this time, by the clock of files."""
         path = self._paths.get(rank)
         if path is None:
             path = self._paths[rank] = str(self._folder.rank(self._attempt, rank).error)
         try:
-            return os.stat(path).st_mtime <= before
+            return os.stat(path).st_mtime < before
         except OSError:
             return False
 

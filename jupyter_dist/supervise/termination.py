@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..backends.interface import Capabilities
@@ -56,8 +56,9 @@ class Grace:
 class Termination:
     """The two calls of `stop`, for SIGTERM and SIGKILL. The kill does not wait for a pending SIGTERM call."""
 
-    def __init__(self, caller: Caller, grace_s: float) -> None:
-        self._caller = caller
+    def __init__(self, caller: Caller, grace_s: float, clock: Callable[[], float]) -> None:
+        """`clock`: the clock of the run's files; see RunFolder.clock."""
+        self._caller, self._clock = caller, clock
         self._generation = caller.generation
         self._term, self._kill = (RetriedCall(caller, "stop", grace_s) for _ in range(2))
         self._interrupt = RetriedCall(caller, "ask", grace_s)
@@ -75,16 +76,16 @@ class Termination:
         self._tell_a_new_object(ending, handle)
         if ending.kill_at is not None and now >= ending.kill_at:
             if not ending.killed and self._kill.ready(now):
-                ending.termed_at = ending.termed_at or time.time()
+                ending.termed_at = ending.termed_at or self._clock()
                 self._kill.begin(handle=handle, kill=True)
         elif ending.interrupt_s is not None and ending.termed_at is None:
             log(f"interrupting the ranks: {ending.reason}")
-            ending.termed_at, ending.term_at = time.time(), math.inf
+            ending.termed_at, ending.term_at = self._clock(), math.inf
             self._interrupt.begin(handle=handle, rank=None, verb="interrupt")
         elif now >= ending.term_at and ending.kill_at is None and self._term.ready(now):
             if ending.termed_at is None:
                 log(f"ending the ranks: {ending.reason}")
-                ending.termed_at = time.time()
+                ending.termed_at = self._clock()
             self._term.begin(handle=handle, kill=False)
         return self._take(ending, now)
 

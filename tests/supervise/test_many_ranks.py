@@ -154,3 +154,11 @@ def test_an_early_error_is_found_in_ten_looks(many: RunMaker) -> None:
     many.rank(777).error.write_text("{}")
     found = [rank for _ in range(10) if (rank := errors.first(ranks)) is not None]
     assert [rank.rank for rank in found] == [777]
+
+
+def test_an_error_in_the_moment_of_a_signal_is_no_earlier_error(many: RunMaker) -> None:
+    errors = ReportedErrors(many.folder, 0)
+    told = many.folder.clock()
+    many.rank(777).error.write_text("{}")
+    assert not errors.has(777, told)
+    assert errors.has(777, many.rank(777).error.stat().st_mtime + 0.01)
