@@ -7,6 +7,7 @@ time to time. At the end of the run, `snapshot` has what a saved notebook shows.
 
 from __future__ import annotations
 
+import collections
 import json
 import threading
 import time
@@ -72,6 +73,8 @@ _WATCHED_S = 35.0
 """An open view sends a message every 10 s. After this time without one, the view counts as closed."""
 _KEPT = 50
 """Limit of widgets, without those that have an open view."""
+_REMEMBERED = 500
+"""Limit of questions whose repetition is recognized. A view repeats a question after 1.5 s."""
 _BYTES_PER_S = 100_000
 _LIVE = {"lines": 100, "points": 2_000, "each": 200}
 _FINAL = {"lines": 200, "points": 8_000, "each": 200}
@@ -102,6 +105,7 @@ class RunWidget(anywidget.AnyWidget):
         self._watched_until = 0.0
         self.last_used = 0.0
         self._downloads = Downloads()
+        self._asked: collections.deque[Any] = collections.deque(maxlen=_REMEMBERED)
         self.on_msg(self._on_message)
 
     def block(self) -> None:
@@ -151,6 +155,9 @@ class RunWidget(anywidget.AnyWidget):
         elif kind == "unwatch":
             self._watched_until = 0.0
         elif kind == "ask":
+            if content.get("ask") in self._asked:  # a view repeats what may have been lost
+                return
+            self._asked.append(content.get("ask"))
             if content.get("method") == "open":
                 self._answer(content)  # creates another widget, which must happen in the kernel's thread
                 return

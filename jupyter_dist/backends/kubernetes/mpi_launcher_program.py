@@ -23,8 +23,8 @@ __all__ = ["HOSTFILE", "hosts_of", "main"]
 
 HOSTFILE = "/etc/mpi/hostfile"
 _WITHIN_S = 120.0
-_NEVER_BEGAN_S = 5.0
-"""Seconds within which a failure of mpirun has another cause than a rank."""
+_TAKEN = "jupyter-dist: a place is taken"
+"""The line that mpi_slot_program.py prints. mpirun passes it on."""
 # The workers' host keys are unknown: they belong to the image, or are new.
 _SSH = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ConnectTimeout=5"
 _WITH_PYTHON = (
@@ -52,6 +52,36 @@ def _wait_for(hosts: Sequence[str]) -> None:
             time.sleep(0.2)
 
 
+class _Output:
+    """mpirun's output. This program prints it again, except for the lines that say that a place is taken."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        self._fd = process.stdout.fileno()
+        os.set_blocking(self._fd, False)
+        self._rest = b""
+        self.taken = 0
+
+    def read(self) -> None:
+        """Read what there is. Does not wait: a process that mpirun has left can keep the pipe open."""
+        while True:
+            try:
+                data = os.read(self._fd, 65_536)
+            except BlockingIOError:
+                return
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            if not data and self._rest:
+                lines, self._rest = [self._rest], b""
+            for line in lines:
+                if line.strip() == _TAKEN.encode():
+                    self.taken += 1
+                else:
+                    sys.stdout.buffer.write(line + b"\n")
+            sys.stdout.flush()
+            if not data:
+                return
+
+
 def main(place: str, folder: str, ranks: str) -> None:
     """Run mpirun. Does not return.
 
@@ -72,16 +102,18 @@ def main(place: str, folder: str, ranks: str) -> None:
     signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     for turn in itertools.count():
         print(f"jupyter-dist: mpirun holds {ranks} places on {len(hosts)} workers, {turn}", flush=True)
-        began = time.monotonic()
-        process = subprocess.Popen([mpirun, *argv, str(turn)], stdin=subprocess.DEVNULL)
+        process = subprocess.Popen([mpirun, *argv, str(turn)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        output = _Output(process)
         while process.poll() is None and not told:
+            output.read()
             time.sleep(0.1)
         if told:
             process.terminate()
             process.wait()
             sys.exit(143)
-        if process.returncode and time.monotonic() - began < _NEVER_BEGAN_S:
-            sys.exit(abs(process.returncode))
+        output.read()
+        if process.returncode and output.taken < int(ranks):
+            sys.exit(abs(process.returncode))  # mpirun itself failed, not a rank
 
 
 if __name__ == "__main__":

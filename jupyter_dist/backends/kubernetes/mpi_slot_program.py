@@ -30,6 +30,8 @@ def main(folder: str, turn: str) -> None:
     os.makedirs(place, mode=0o700, exist_ok=True)
     with open(f"{place}/.{local}", "w") as file:
         json.dump(dict(os.environ), file)
+    # Before a rank can take the place: the rank's end can end mpirun.
+    print("jupyter-dist: a place is taken", flush=True)  # for mpi_launcher_program.py
     os.replace(f"{place}/.{local}", f"{place}/{local}.json")
     while os.getppid() == parent and _asked_for(folder) <= int(turn):
         time.sleep(_LOOK_EVERY_S)

@@ -57,7 +57,8 @@ export class KernelRunSource implements IRunSource {
   private readonly _whenHeard: (() => void)[] = [];
   private readonly _abort = new AbortController();
   private readonly _timers = new Set<ReturnType<typeof setTimeout>>();
-  private _asks = 0;
+  /** Other views of the same widget ask over the same comm, and count from elsewhere. */
+  private _asks = Math.floor(Math.random() * 2 ** 40);
   private _heard = -Infinity;
   private _answers = false;
   private _lost = false;
@@ -268,11 +269,18 @@ export class KernelRunSource implements IRunSource {
   private _put(asked: IAsked): void {
     const ask = ++this._asks;
     this._asked.set(ask, asked);
-    this._send({ kind: 'ask', ask, method: asked.method, args: asked.args });
+    const question = { kind: 'ask', ask, method: asked.method, args: asked.args };
+    this._send(question);
     const began = performance.now();
     const waiting = () => this._asked.has(ask) && this._heard <= began;
-    // A search takes seconds, and a kernel that listens says so meanwhile.
-    this._later(DEAF_MS / 2, () => waiting() && this._send({ kind: 'watch' }));
+    // A search takes seconds, and a kernel that listens says so meanwhile. A connection that breaks
+    // loses the question. The kernel ignores one that it already has.
+    this._later(DEAF_MS / 2, () => {
+      if (this._asked.has(ask)) {
+        this._send({ kind: 'watch' });
+        this._send(question);
+      }
+    });
     this._later(DEAF_MS, () => {
       if (waiting() && this._shown) {
         this._asked.delete(ask);

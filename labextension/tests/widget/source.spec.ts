@@ -128,6 +128,32 @@ describe('a kernel that answers', () => {
     expect(model.sent.length).toBe(count);
   });
 
+  it('repeats a question that was lost, once, and keeps its number', async () => {
+    open();
+    const trial = source.open('r1-t2');
+    model.say({ kind: 'here' });
+    vi.advanceTimersByTime(1_600);
+    vi.advanceTimersByTime(9_000);
+    const [first, again, ...rest] = model.asked('open');
+    expect(again).toEqual(first);
+    expect(rest).toEqual([]);
+    model.say({ kind: 'answer', ask: first.ask, result: 'model' });
+    expect(await trial).toBe('model');
+  });
+
+  it('takes no answer to another view of the same widget', () => {
+    open();
+    const numbers = new Set(
+      [1, 2, 3, 4].map(() => {
+        const other = new KernelRunSource(model, english);
+        other.run().catch(() => undefined); // it is disposed of
+        other.dispose();
+        return model.asked('run').at(-1)?.ask;
+      })
+    );
+    expect(numbers.size).toBe(4);
+  });
+
   it('is lost when it says nothing, and found again', () => {
     open();
     model.say({ kind: 'here' });
