@@ -102,7 +102,8 @@ def main(place: str, folder: str, ranks: str) -> None:
     signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     for turn in itertools.count():
         print(f"jupyter-dist: mpirun holds {ranks} places on {len(hosts)} workers, {turn}", flush=True)
-        process = subprocess.Popen([mpirun, *argv, str(turn)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        program = [mpirun, *argv, str(turn)]
+        process = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         output = _Output(process)
         while process.poll() is None and not told:
             output.read()
