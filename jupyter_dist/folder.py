@@ -172,18 +172,6 @@ class RunFolder:
         with contextlib.suppress(OSError):  # the run may have been removed
             os.utime(self.job)
 
-    def clock(self) -> float:
-        """Return the time by the clock of files. No file that is written later has an earlier `st_mtime`.
-
-        The clock of this process is no such clock: Linux gives a file the time of the last tick, up to 10 ms
-        ago, and a file server gives its own time.
-        """
-        try:
-            os.utime(self.supervisor_log)
-            return self.supervisor_log.stat().st_mtime
-        except OSError:  # the run may have been removed
-            return time.time()
-
     def request(self, name: str, why: str = "") -> None:
         """Ask the supervisor for `stop`, `interrupt`, `kill` or `stacks`. Repeatable. Returns at once.
 

@@ -150,15 +150,3 @@ def test_files_of_another_user_are_not_trusted(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(os, "geteuid", lambda: me + 1)
     with pytest.raises(UntrustedFile, match=f"belongs to user id {me}, not to you"):
         folders.check_owner(other)
-
-
-def test_no_later_file_is_earlier_by_the_clock_of_files(own_folders: Path) -> None:
-    folder = make(own_folders)
-    folder.supervisor_log.touch()
-    late = folder.path / "late"
-    for _ in range(300):
-        now = folder.clock()
-        late.write_text("")
-        assert late.stat().st_mtime >= now
-    folder.supervisor_log.unlink()
-    assert folder.clock() == pytest.approx(time.time(), abs=60)

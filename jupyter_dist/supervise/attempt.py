@@ -7,6 +7,7 @@ processes the answers that arrived. Then `tick` changes the attempt's phase by t
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import time
 from typing import Any
@@ -19,7 +20,7 @@ from ..worker import layout
 from .backend_calls import Failure
 from .failure_reason import first_failed, why, why_again, why_failed
 from .phases import Event, Phase, after
-from .reported_errors import ReportedErrors
+from .reported_errors import ReportedErrors, clock_of_files
 from .retry import RetriedCall
 from .run_context import Outcome, RunContext
 from .status_writer import log
@@ -54,7 +55,9 @@ class Attempt:
         self._indexed = 0.0
         self._poll_due = 0.0
         self._poll: Poll | None = None
-        self._push = Termination(context.caller, context.grace_s, context.folder.clock)
+        self._push = Termination(
+            context.caller, context.grace_s, functools.partial(clock_of_files, context.folder)
+        )
         self._submit, self._find, self._poll_call, self._ask = (
             RetriedCall(context.caller, name, context.grace_s) for name in ("submit", "find", "poll", "ask")
         )

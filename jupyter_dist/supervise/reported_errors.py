@@ -5,15 +5,29 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import time
 from collections.abc import Sequence
 
 from ..folder import RunFolder
 from ..job import RankState
 
-__all__ = ["ReportedErrors"]
+__all__ = ["ReportedErrors", "clock_of_files"]
 
 _LOOKS, _TURNS_FOR_ALL = 64, 10
 """One call looks at so many ranks, or at one tenth of all ranks."""
+
+
+def clock_of_files(folder: RunFolder) -> float:
+    """Return the time by the clock of the run's files. No file that is written later has an earlier time.
+
+    The clock of this process is no such clock: Linux gives a file the time of the last tick, up to 10 ms
+    ago, and a file server gives its own time.
+    """
+    try:
+        os.utime(folder.supervisor_log)
+        return os.stat(folder.supervisor_log).st_mtime
+    except OSError:  # the run may have been removed
+        return time.time()
 
 
 class ReportedErrors:

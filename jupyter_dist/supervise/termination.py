@@ -57,7 +57,7 @@ class Termination:
     """The two calls of `stop`, for SIGTERM and SIGKILL. The kill does not wait for a pending SIGTERM call."""
 
     def __init__(self, caller: Caller, grace_s: float, clock: Callable[[], float]) -> None:
-        """`clock`: the clock of the run's files; see RunFolder.clock."""
+        """`clock`: the clock of the run's files; see clock_of_files."""
         self._caller, self._clock = caller, clock
         self._generation = caller.generation
         self._term, self._kill = (RetriedCall(caller, "stop", grace_s) for _ in range(2))

@@ -18,7 +18,7 @@ from jupyter_dist.supervise.backend_calls import InProcess
 from jupyter_dist.supervise.guard import Guard
 from jupyter_dist.supervise.log_index import LogIndexWriter
 from jupyter_dist.supervise.phases import Phase
-from jupyter_dist.supervise.reported_errors import ReportedErrors
+from jupyter_dist.supervise.reported_errors import ReportedErrors, clock_of_files
 from jupyter_dist.supervise.requests import Requests
 from jupyter_dist.supervise.run_context import RunContext
 from jupyter_dist.supervise.status_writer import StatusWriter
@@ -158,7 +158,18 @@ def test_an_early_error_is_found_in_ten_looks(many: RunMaker) -> None:
 
 def test_an_error_in_the_moment_of_a_signal_is_no_earlier_error(many: RunMaker) -> None:
     errors = ReportedErrors(many.folder, 0)
-    told = many.folder.clock()
+    told = clock_of_files(many.folder)
     many.rank(777).error.write_text("{}")
     assert not errors.has(777, told)
     assert errors.has(777, many.rank(777).error.stat().st_mtime + 0.01)
+
+
+def test_no_later_file_is_earlier_by_the_clock_of_files(many: RunMaker) -> None:
+    many.folder.supervisor_log.touch()
+    late = many.folder.path / "late"
+    for _ in range(300):
+        now = clock_of_files(many.folder)
+        late.write_text("")
+        assert late.stat().st_mtime >= now
+    many.folder.supervisor_log.unlink()
+    assert clock_of_files(many.folder) == pytest.approx(time.time(), abs=60)

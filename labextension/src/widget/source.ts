@@ -26,26 +26,13 @@ import type {
 import { asked, logFile, named, RunMissing } from '../run/source';
 import type { Trans } from '../run/trans';
 import { keptDisplays, keptMedia, keptPage, keptPageAlone, NO_MEDIA } from './kept';
+import { Deaf, isEarlier, type IAsked } from './question';
 import { savePieces } from './saved';
 import { snapshotOf, type IModel, type ISnapshot, type Message } from './model';
 
 const HEARTBEAT_MS = 10_000;
 /** A kernel that says nothing for that long after it was spoken to is not listening. */
 const DEAF_MS = 3_000;
-
-class Deaf extends Error {}
-
-/** Of which nothing is kept in the snapshot. */
-function isEarlier(attempt: Attempt): attempt is number {
-  return attempt !== null && attempt !== undefined;
-}
-
-interface IAsked {
-  resolve: (result: unknown) => void;
-  reject: (error: Error) => void;
-  method: string;
-  args: Record<string, unknown>;
-}
 
 export class KernelRunSource implements IRunSource {
   readonly kind = 'kernel';
