@@ -158,7 +158,7 @@ def test_a_failure_without_a_failing_rank_gives_the_reason(own_folders: Path) ->
     for rank in range(2):
         made.set_rank(rank, state=State.STOPPED, signal=15)
     text = failure_report.failure(made.end(State.FAILED, reason="not done within --timeout 5 s"))
-    assert "failed: not done within --timeout 5 s\nranks 0-1 were ended\n" in text
+    assert f"the run failed ({made.folder.id}): not done within --timeout 5 s\nranks 0-1 were ended\n" in text
 
 
 def test_a_start_that_failed_is_told_in_full_with_the_launchers_words(own_folders: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_start_that_failed_is_told_in_full_with_the_launchers_words(own_folder
         made.set_rank(rank, state=State.STOPPED, pid=None, host=None, started=None)
     reason = "2 hosts cannot be used:\n  h1: unknown host key SHA256:abc\n  h2: does not answer"
     text = failure_report.failure(made.end(State.FAILED, reason=reason))
-    assert f"failed: {reason}\n" in text
+    assert text.startswith(f"the run failed ({made.folder.id}): {reason}\n")
     assert "were ended" not in text
     assert "launcher.log, its last lines:\n  mpirun: no such host" in text
 

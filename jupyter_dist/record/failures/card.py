@@ -147,7 +147,7 @@ def _without_rank(status: Status) -> Card:
     reason = clean_lines(status.reason, limit=400)[:_MOST_REASON] if status.reason else "no rank said why"
     first, *more = reason.rstrip().split("\n")
     parts = (Part("reason", "The whole message", reason),) if len(more) > _MOST_CAUSES else ()
-    return Card(f"run {status.id} failed", "", first, causes=tuple(more[:_MOST_CAUSES]), parts=parts)
+    return Card("the run failed", status.id, first, causes=tuple(more[:_MOST_CAUSES]), parts=parts)
 
 
 def _lost(folder: RunFolder, status: Status) -> Card:

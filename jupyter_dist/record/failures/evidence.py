@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...folder import RunFolder
 from ...job import State, Status
@@ -55,6 +55,8 @@ def traceback(folder: RunFolder, status: Status, errors: Sequence[RankError]) ->
     place = of_frames(root.frames)
     text = clean_lines(root.text, limit=400).rstrip()
     for frame in root.frames:
+        if not isinstance(frame, Mapping):
+            continue  # a rank may write anything
         label, file = str(frame.get("label", "")), str(frame.get("file", ""))
         if label and label != file:
             for name in (label, file):
