@@ -16,7 +16,8 @@ from typing import Any, overload
 from ..folder import find_exact
 from ..job import rank_count
 from ..record import reader
-from ..record.failures import failures, hints
+from ..record.failures import card as failure_card
+from ..record.failures import failures
 from ..record.failures import stacks as rank_stacks
 from ..record.outputs.result_outlines import Cell, Outline
 from ..record.outputs.results import alike
@@ -40,6 +41,7 @@ from .stacks import as_answer
 __all__ = [
     "RunChanges",
     "backends",
+    "card",
     "clusters",
     "content",
     "curves",
@@ -172,9 +174,6 @@ def errors(id: str, attempt: int | None = None) -> list[rank_answers.RankError]:
     """How ranks failed: the root cause first, what followed from it last."""
     place = find_exact(id)
     found = failures.failures(place, attempt)
-    # The other failures followed from the first one, or are of the same kind.
-    shown = reader.status(place).attempt if attempt is None else attempt
-    advice = hints.of_run(place, shown, found[0]) if found else []
     return [
         {
             "rank": error.rank,
@@ -189,10 +188,29 @@ def errors(id: str, attempt: int | None = None) -> list[rank_answers.RankError]:
             "peak_memory_bytes": error.peak_memory_bytes,
             "collateral": error.collateral,
             "host": error.host,
-            "hints": advice if number == 0 else [],
         }
-        for number, error in enumerate(found)
+        for error in found
     ]
+
+
+def card(id: str, attempt: int | None = None) -> rank_answers.FailureCard | None:
+    """The card of a run that failed or was stopped, or of an earlier attempt; null if there is none."""
+    found = failure_card.card(find_exact(id), attempt=attempt)
+    if found is None:
+        return None
+    return {
+        "title": found.title,
+        "about": found.about,
+        "what": found.what,
+        "hints": [*found.hints],
+        "causes": [*found.causes],
+        "places": [*found.places],
+        "others": [*found.others],
+        "files": found.files,
+        "parts": [
+            {"kind": part.kind, "title": part.title, "text": part.text[:_MAX_TEXT]} for part in found.parts
+        ],
+    }
 
 
 def _frame(frame: Mapping[str, Any]) -> rank_answers.Frame:

@@ -56,6 +56,13 @@ def snapshot(run_id: str, *, lines: int, points: int, each: int, final: bool) ->
             _short(error, _MAX_REPR if number else _MAX_TEXT)
             for number, error in enumerate(queries.errors(run_id)[:_MAX_ERRORS])
         ]
+        card = queries.card(run_id)
+        if card is not None:
+            parts = [part for part in card["parts"] if part["kind"] in ("reason", "launcher")]
+            found["card"] = {
+                **card,
+                "parts": [{**part, "text": part["text"][-_MAX_TEXT:]} for part in parts],
+            }
         found["results"] = [
             {**result, "repr": result["repr"][:_MAX_REPR]}
             for result in queries.results(run_id)[:_MAX_RESULTS]

@@ -180,6 +180,7 @@ OPERATIONS = (
     ),
     Operation("GET", "/runs/{id}/usage", queries.usage, (Param("points", "integer"),)),
     Operation("GET", "/runs/{id}/errors", queries.errors, (Param("attempt", "integer"),)),
+    Operation("GET", "/runs/{id}/card", queries.card, (Param("attempt", "integer"),)),
     Operation("GET", "/runs/{id}/results", queries.results),
     Operation(
         "GET",

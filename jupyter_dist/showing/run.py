@@ -42,7 +42,6 @@ class Run:
         self._results: Results | None = None
         self._shown: _summary.Summary | None = None
         self._shown_in: str | None = None
-        self._story_shown = False
 
     @property
     def id(self) -> str:
@@ -235,7 +234,7 @@ class Run:
         if status.state in (State.FAILED, State.LOST):
             raise RunFailed(failure_report.failure(self.folder, status), self)
         if status.state is State.STOPPED:
-            raise RunStopped(failure_report.stopped(status), self)
+            raise RunStopped(failure_report.stopped(self.folder, status), self)
 
     def __repr__(self) -> str:
         try:
@@ -243,20 +242,16 @@ class Run:
         except DistError as error:
             return f"<Run {self.id}: {error}>"
 
-    def _is_shown(self, *, whole_story: bool) -> None:
-        """Note that the run's view is under the current cell. The cell's result then does not repeat it.
-
-        `whole_story`: the view contains a failure's traceback and log.
-        """
+    def _is_shown(self) -> None:
+        """Note that the run's view is under the current cell. The cell's result then does not repeat it."""
         self._shown_in = display.cell_id()
-        self._story_shown = whole_story
 
     def _story_is_shown(self) -> bool:
         """Return whether the current cell's view already contains the whole report of a failure."""
-        return self._story_shown and self._shown_in is not None and self._shown_in == display.cell_id()
+        return self._shown_in is not None and self._shown_in == display.cell_id()
 
     def _ipython_display_(self) -> None:
-        if self._shown_in is None or self._shown_in != display.cell_id():
+        if not self._story_is_shown():
             raise NotImplementedError  # then IPython uses the bundle
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:

@@ -97,20 +97,17 @@ class KernelScreen:
             else:
                 self._handle.update(data, raw=True)
             if last and self._result is not None:
-                self._result._is_shown(whole_story=bool(self._view))
+                self._result._is_shown()
 
     def _ending(self, view: View, text: str, run: Run) -> tuple[str, str | None]:
         summary = run._summary()
         if summary is None:
             return text, None
         status = view.status
+        html = _display.static_html(summary.html(), "" if summary.has_log else text)
         if self.raises and status is not None and status.state.ended and status.state is not State.SUCCEEDED:
-            if not self._view:
-                return text, None  # the traceback below contains the report, and every front-end shows it
-            below = summary.failure or summary.headline
-        else:
-            below = summary.text()
-        return f"{text}\n\n{below}", _display.static_html(summary.html(), "" if summary.has_log else text)
+            return f"{summary.failure or summary.headline}\n\n{text}", html
+        return f"{text}\n\n{summary.text()}", html
 
     def _say(self, view: View) -> None:
         """Print the note on an interrupt once. The view shows only the run, not the cell."""

@@ -14,10 +14,12 @@ from ..job import Job, RankState, State, Status, rank_count
 from ..queries.answers.runs import SavedOutput
 from ..record import reader
 from ..record.failures import failures
+from ..record.failures.card import card as failure_card
+from ..record.failures.wording import what
 from ..record.outputs.results import alike, result_events
 from ..text.fold import ranges
 from ..text.format import count, duration, number, signal_name, size
-from ..text.safe import one_line, preformatted
+from ..text.safe import one_line
 from ..text.svg import Curves, Series, charts
 from . import failure_report, summary_curves, trials
 from .kept_displays import kept_displays
@@ -45,6 +47,9 @@ class Summary:
     more_metrics: int
     curves: Mapping[str, Curves]
     failure: str
+    """The whole report of a failure, as text. Its first lines are the card."""
+    card_html: str
+    """The same card as HTML."""
     logs: str
     hint: str
     columns: tuple[str, ...] = _COLUMNS
@@ -81,10 +86,8 @@ class Summary:
         At most 60 kB plus the rich output.
         """
         parts = [f'<div style="font-weight:600">{html.escape(self.title)}</div>']
-        if self.failure:
-            bar = "border-left:3px solid var(--jp-error-color1,#c4453c)"
-            look = f"margin:0.5em 0;padding:0.5em;max-height:30em;overflow:auto;white-space:pre-wrap;{bar}"
-            parts.append(preformatted(self.failure, look))
+        if self.card_html:
+            parts.append(self.card_html)
         elif self.headline:
             parts.append(f"<div>{html.escape(self.headline)}</div>")
         if self.told:
@@ -132,7 +135,8 @@ def gather(folder: RunFolder) -> Summary:
     rows, more_ranks = _rows(status, results, kinds)
     curves = summary_curves.curves(folder)
     last = [_last_values(name, found.series) for name, found in list(curves.items())[:_MAX_METRICS]]
-    text = failure_report.failure(folder, status, errors)
+    card = failure_card(folder, status, errors)
+    text = "" if card is None else failure_report.report(card)
     displays = kept_displays(folder, job, status)
     return Summary(
         title=_title(job, status),
@@ -143,6 +147,7 @@ def gather(folder: RunFolder) -> Summary:
         more_metrics=max(0, len(curves) - _MAX_METRICS),
         curves=curves,
         failure=text if len(text) <= 16_000 else f"{text[:8000]}\n…\n{text[-8000:]}",
+        card_html="" if card is None else failure_report.card_html(card),
         logs=_logs(folder, job, status),
         hint=_hint(status),
         displays=displays.html,
@@ -155,6 +160,7 @@ def _of_tuning(folder: RunFolder, status: Status, job: Job) -> Summary:
     columns, rows, more = trials.rows(job, folder)
     headline = trials.headline(job, folder)
     said = failure_report.headline(status, [])
+    card = failure_card(folder, status, [])
     return Summary(
         title=_title(job, status),
         headline=f"{said}\n{headline}" if said else headline,
@@ -163,7 +169,8 @@ def _of_tuning(folder: RunFolder, status: Status, job: Job) -> Summary:
         metrics=[],
         more_metrics=0,
         curves={},
-        failure=failure_report.failure(folder, status, [])[:16_000],
+        failure="" if card is None else failure_report.report(card)[:16_000],
+        card_html="" if card is None else failure_report.card_html(card),
         logs=one_line(f"{folder.path}-t*", 600),
         hint=_hint(status) or "run.trials: all of them, run.best: the best one as a run",
         told=one_line(status.told or "", 600),
@@ -216,9 +223,7 @@ def _error_texts(errors: Sequence[failures.RankError]) -> dict[int, str]:
     found = {}
     for error in errors:
         alone = error is errors[0] or not error.collateral
-        found[error.rank] = one_line(
-            failure_report.what(error) if alone else f"because of rank {errors[0].rank}", _REPR
-        )
+        found[error.rank] = one_line(what(error) if alone else f"because of rank {errors[0].rank}", _REPR)
     return found
 
 

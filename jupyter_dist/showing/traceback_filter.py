@@ -1,8 +1,8 @@
 """Filter that removes a traceback from log lines that are shown directly above the same traceback.
 
 A rank that raises writes its traceback to a file, and then to its log. If the failure follows as an
-exception, the exception contains the first failing rank's traceback. The log above it would repeat the same
-text.
+exception, the exception contains the first failing rank's traceback, and names the other failures. The log
+above it would repeat them, and would end with the traceback of a rank that is not the cause.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..folder import RunFolder
+from ..record.failures.card import root_cause
 from ..record.failures.failures import failures, traceback_of
 from ..text.safe import clean, clean_lines
 
@@ -20,7 +21,6 @@ __all__ = ["TracebackFilter"]
 class _Held:
     """Log lines of a rank that match its written traceback so far."""
 
-    text: str
     expected: list[str]
     lines: list[str] = field(default_factory=list)
 
@@ -32,7 +32,7 @@ class _Held:
 class TracebackFilter:
     """Filter of the logs of one attempt.
 
-    It holds tracebacks back until it is clear which one the exception shows.
+    It holds tracebacks back until it is clear whether a report of the failure follows.
     """
 
     def __init__(self, folder: RunFolder, attempt: int, limit: int) -> None:
@@ -53,7 +53,7 @@ class TracebackFilter:
             expected = clean_lines(written, limit=self._limit).rstrip("\n").split("\n")
             if not plain.endswith(expected[0]):
                 return [text]
-            self._held[rank] = _Held(written, expected, [expected[0]])
+            self._held[rank] = _Held(expected, [expected[0]])
             # The previous output may have no newline, for example a question or a progress bar.
             before = plain[: len(plain) - len(expected[0])]
             return [before] if before.strip() else []
@@ -61,7 +61,7 @@ class TracebackFilter:
             held.lines.append(text)
             return []
         shown = [*held.lines, text]
-        self._held[rank] = _Held("", [])
+        self._held[rank] = _Held([])
         return shown
 
     def release(self, *, told: bool) -> list[tuple[int, str]]:
@@ -69,14 +69,15 @@ class TracebackFilter:
 
         `told`: the run's failure follows.
         """
-        first = ""
+        reported: set[int] = set()
         if told:
             errors = failures(self._folder, self._attempt)
-            first = errors[0].text if errors else ""
+            # Without a root cause the failure has another reason, and its report has no traceback.
+            reported = {error.rank for error in errors} if root_cause(errors) else set()
         shown = [
             (rank, line)
             for rank, held in sorted(self._held.items())
-            if not (first and held.whole and held.text == first)
+            if not (held.whole and rank in reported)
             for line in held.lines
         ]
         self._held.clear()

@@ -59,6 +59,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "log_search": queries.log_search,
     "curves": queries.curves,
     "errors": queries.errors,
+    "card": queries.card,
     "results": queries.results,
     "displays": queries.displays,
     "media": queries.media,

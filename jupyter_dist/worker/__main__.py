@@ -53,6 +53,7 @@ def main() -> NoReturn:
             _keep_store(run_folder, int(folder.name))
     except boot.Terminated as stopped:
         # A stop can arrive before the cell begins and after its end. Such a stop is not the rank's fault.
+        boot.hold_requests()
         code, orderly = int(stopped.code or 0), False
     if not orderly or os.getpid() != rank:
         # These handlers would wait for ranks that may never arrive. In a forked process they would also act

@@ -29,6 +29,7 @@ __all__ = [
     "die_with_parent",
     "end",
     "end_children",
+    "hold_requests",
     "reseed",
     "set_name",
     "start",
@@ -47,6 +48,8 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _THREADS_MAY_TAKE_S = 5.0
 _AGAIN_S = 0.01
 _stacks_fd: int | None = None
+_held = False
+"""Whether the rank ends by itself, so that a request to end changes nothing."""
 _forking = threading.local()
 """Per forking thread: the signals that were blocked before the fork."""
 
@@ -162,7 +165,27 @@ def _note_handlers(place: Path) -> None:
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:
-    raise Terminated(128 + signum)
+    if not _held:
+        raise Terminated(128 + signum)
+
+
+def hold_requests() -> None:
+    """Ignore requests to end until the exit handlers run: the rank already ends, and writes down why.
+
+    Blocking the signals would not suffice, because another thread of the process can receive them. A handler
+    of the user stays.
+    """
+    global _held
+    _held = True
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _take_requests() -> None:
+    global _held
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and _held:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    _held = False
 
 
 # A process that the rank forks is not a rank, and ends at SIGTERM as any process does. With the rank's
@@ -261,6 +284,7 @@ def end(code: int, *, orderly: bool, last: Callable[[], None] | None = None) -> 
     everything else.
     """
     try:
+        _take_requests()
         if orderly:
             _wait_for_threads()
         _run_exit_handlers()

@@ -4,7 +4,7 @@ import { ServerConnection } from '@jupyterlab/services';
 import type { ILogPage, ISearchResult } from './answers/logs';
 import type { IDisplays, IMediaList, IMediaPage } from './answers/media';
 import type { ICurves, IUsage } from './answers/metrics';
-import type { IRankError, IResult, IStacks } from './answers/ranks';
+import type { IFailureCard, IRankError, IResult, IStacks } from './answers/ranks';
 import type { IRunInfo, ISavedOutput } from './answers/runs';
 import type {
   Attempt,
@@ -286,6 +286,10 @@ export class ServerRunSource implements IRunSource {
 
   errors(attempt?: Attempt): Promise<IRankError[]> {
     return this._get('/errors', { attempt });
+  }
+
+  card(attempt?: Attempt): Promise<IFailureCard | null> {
+    return this._get('/card', { attempt });
   }
 
   results(): Promise<IResult[]> {

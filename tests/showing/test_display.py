@@ -111,16 +111,19 @@ def test_a_detached_run_is_the_result(kernel: Any) -> None:
     kernel.run("_.wait()")
 
 
-def test_a_failure_is_told_in_full_where_nothing_else_tells_it(kernel: Any) -> None:
+def test_a_failure_is_told_by_the_output_where_there_is_no_view(kernel: Any) -> None:
+    """The card is first in it. The error that follows names it, and its value has the whole report."""
     kernel.run(LOAD)
     cell = kernel.start(BAD).finish()
     assert outputs(cell) == ["display_data"]
     (bundle,) = cell.displays
-    assert bundle["text/plain"].startswith("[0-1] so far")
-    assert "text/html" not in bundle
-    assert cell.error is not None
-    assert "rank 0 failed first" in cell.error
-    assert "1 / dist.rank()" in cell.error.partition("\n")[2]
+    assert bundle["text/plain"].startswith("rank 0 failed first")
+    for part in ("text/html", "text/plain"):
+        assert "1 / dist.rank()" in bundle[part].partition("so far")[0]
+    (error,) = [content for kind, content in cell.messages if kind == "error"]
+    assert "rank 0 failed first" in error["traceback"][0]
+    assert "1 / dist.rank()" not in "\n".join(error["traceback"])
+    assert "1 / dist.rank()" in error["evalue"].partition("\n")[2]
 
 
 def test_a_failure_is_told_by_the_view_where_there_is_one(kernel: Any, tmp_path: Path) -> None:

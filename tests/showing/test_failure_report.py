@@ -7,6 +7,7 @@ import json
 import math
 import re
 import sys
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,7 +18,9 @@ from hypothesis import strategies as st
 from IPython.lib.pretty import pretty
 
 from jupyter_dist import folder as folders
+from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
+from jupyter_dist.record.failures.card import card
 from jupyter_dist.showing import failure_report
 from jupyter_dist.showing.run import Run
 from jupyter_dist.text import format
@@ -45,18 +48,69 @@ def failed(root: Path, world_size: int = 8, **job: object) -> RunMaker:
     return made
 
 
-def test_the_first_failing_rank_comes_first_with_its_traceback_and_log(own_folders: Path) -> None:
-    made = failed(own_folders)
+def hints_of(folder: RunFolder) -> list[str]:
+    """Return the advice on a run's card. Each is one line behind the headline."""
+    lines = failure_report.failure(folder).split("\n")
+    found = [line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")]
+    assert [line.startswith("hint: ") for line in lines[1 : 1 + len(found)]] == [True] * len(found)
+    return found
+
+
+def test_the_card_comes_first_then_the_traceback_and_the_log(own_folders: Path) -> None:
+    made = failed(own_folders, 2)
+    made.set_rank(0, state=State.STOPPED, signal=15)
     text = failure_report.failure(made.end(State.FAILED))
-    lines = text.split("\n")
-    assert lines[0] == "rank 1 failed first (host node1, exit code 1): ValueError: bad step"
-    assert lines[2] == "  In[3], line 4, in train"
-    assert lines[4] == "ValueError: bad step"
-    assert lines[5] == "its last 20 lines before that:"
-    assert lines[6] == "  step 10"
-    assert lines[25] == "  step 29"
-    assert lines[26] == f"whole log: {made.rank(1).output}"
+    card, traceback, log = text.split("\n\n")
+    assert card.split("\n") == [
+        "rank 1 failed first (host node1, exit code 1): ValueError: bad step",
+        "rank 1 was at In[3], line 4: raise …",
+        "rank 0 was ended because of it",
+        f"whole log: {made.rank(1).output}",
+    ]
+    assert traceback.split("\n")[1:4:2] == ["  In[3], line 4, in train", "ValueError: bad step"]
+    lines = log.split("\n")
+    assert lines[0] == "Log of rank 1, its last 20 lines before the traceback:"
+    assert (lines[1], lines[20:]) == ("  step 10", ["  step 29"])
     assert text.count("Traceback") == 1
+
+
+def test_a_card_has_at_most_twelve_lines_whatever_happened(own_folders: Path) -> None:
+    """Many ranks with different errors and advice, and a reason of many lines."""
+    made = RunMaker(own_folders, 40)
+    for rank in range(40):
+        message = f"invalid device ordinal, Address already in use, CUDA out of memory {chr(97 + rank) * 3}"
+        made.fail(rank, f"Error{chr(97 + rank)}", message, TRACEBACK, BEGAN + rank, frames=FRAMES)
+    shown = card(made.end(State.FAILED))
+    assert shown is not None
+    assert len(shown.lines()) <= 12
+    assert shown.lines()[-1].startswith("whole log: ")
+    assert len(shown.hints) == 3
+    lost = RunMaker(own_folders)
+    for rank in range(2):
+        lost.set_rank(rank, state=State.STOPPED, started=None)
+    reason = "\n".join(f"h{number}: does not answer" for number in range(30))
+    shown = card(lost.end(State.FAILED, reason=reason))
+    assert shown is not None
+    assert len(shown.lines()) <= 12
+    assert [part.text for part in shown.parts] == [reason]
+
+
+def test_the_html_has_the_same_card_and_folds_the_rest(own_folders: Path) -> None:
+    made = failed(own_folders)
+    made.fail(2, "KeyError", "<b>x</b>", "Traceback <b>\nKeyError: <b>x</b>\n", BEGAN + 6)
+    run = made.end(State.FAILED)
+    found = card(run)
+    assert found is not None
+    shown = failure_report.card_html(found)
+    above, *folded = shown.split("<details>")
+    assert [unescape(line) for line in re.findall(r"<div[^>]*>([^<]+)</div>", above)] == found.lines()
+    titles = [re.findall(r"<summary>([^<]*)</summary>", part)[0] for part in folded]
+    assert titles == [
+        "Traceback of rank 1",
+        "Log of rank 1, its last 20 lines before the traceback",
+        "Traceback of rank 2: KeyError: &lt;b&gt;x&lt;/b&gt;",
+    ]
+    assert "<b>" not in shown
 
 
 def test_collateral_is_folded_under_it_whatever_its_time(own_folders: Path) -> None:
@@ -88,7 +142,7 @@ def test_sigkill_says_that_it_may_be_the_memory(own_folders: Path, oom_killer: b
     assert text.startswith("rank 0 failed first (host node1, SIGKILL): ended by SIGKILL")
     assert "it may have run out of memory. Its memory had peaked at 12.3 GB." in text
     assert ("killer did run on this machine" in text) is oom_killer
-    assert "its last line:\n  loading\n" in text
+    assert text.endswith("\n\nLog of rank 0, its last line:\n  loading")
 
 
 def test_an_exit_code_without_a_traceback(own_folders: Path) -> None:
@@ -104,7 +158,7 @@ def test_a_failure_without_a_failing_rank_gives_the_reason(own_folders: Path) ->
     for rank in range(2):
         made.set_rank(rank, state=State.STOPPED, signal=15)
     text = failure_report.failure(made.end(State.FAILED, reason="not done within --timeout 5 s"))
-    assert "failed: not done within --timeout 5 s\nranks 0-1 were ended\n" in text
+    assert f"the run failed ({made.folder.id}): not done within --timeout 5 s\nranks 0-1 were ended\n" in text
 
 
 def test_a_start_that_failed_is_told_in_full_with_the_launchers_words(own_folders: Path) -> None:
@@ -114,9 +168,9 @@ def test_a_start_that_failed_is_told_in_full_with_the_launchers_words(own_folder
         made.set_rank(rank, state=State.STOPPED, pid=None, host=None, started=None)
     reason = "2 hosts cannot be used:\n  h1: unknown host key SHA256:abc\n  h2: does not answer"
     text = failure_report.failure(made.end(State.FAILED, reason=reason))
-    assert f"failed: {reason}\n" in text
+    assert text.startswith(f"the run failed ({made.folder.id}): {reason}\n")
     assert "were ended" not in text
-    assert "launcher.log, its last lines:\n  mpirun: no such host\n" in text
+    assert "launcher.log, its last lines:\n  mpirun: no such host" in text
 
 
 def test_a_rank_that_is_lost_with_its_host_is_the_root_cause(own_folders: Path) -> None:
@@ -135,7 +189,7 @@ def test_a_supervisors_own_failure_shows_its_log(own_folders: Path) -> None:
     text = failure_report.failure(
         made.end(State.FAILED, reason="the supervisor failed: x (see supervisor.log)")
     )
-    assert "the supervisor's last lines:\n  12:00 started\n  12:01 OSError: disk full\n" in text
+    assert text.endswith("The supervisor, its last lines:\n  12:00 started\n  12:01 OSError: disk full")
 
 
 def test_control_sequences_of_a_rank_do_not_reach_the_reader(own_folders: Path) -> None:
@@ -144,7 +198,7 @@ def test_control_sequences_of_a_rank_do_not_reach_the_reader(own_folders: Path) 
     made.fail(0, "Bad\x1b[2J", "multi\nline\x1b]0;t\x07", "Trace\x1b[2Jback\nBad\n")
     text = failure_report.failure(made.end(State.FAILED))
     assert "\x1b" not in text
-    assert "  red\n   20%\n" in text
+    assert text.endswith("\n  red\n   20%")
     assert text.split("\n")[0].endswith("Bad: multi line")
 
 
@@ -183,7 +237,7 @@ def test_a_hint_says_what_to_do(own_folders: Path, message: str, advice: str) ->
     made = RunMaker(own_folders, 1)
     (own_folders / "helpers.py").touch()
     made.fail(0, "Error", message, f"Traceback …\nError: {message}\n")
-    hints = failure_report.failure(made.end(State.FAILED)).split("\nhint: ")[1:]
+    hints = hints_of(made.end(State.FAILED))
     assert len(hints) == 1
     assert advice in hints[0]
 
@@ -213,7 +267,7 @@ def test_a_hint_that_cannot_be_sure_says_so(
     made = RunMaker(own_folders, 1)
     last = f"{kind}: {message}".removesuffix(": ")
     made.fail(0, kind, message, f"Traceback …\n{trace}\nDuring handling …\n{last}\n")
-    hints = failure_report.failure(made.end(State.FAILED)).split("\nhint: ")[1:]
+    hints = hints_of(made.end(State.FAILED))
     assert [found.startswith(hint) for found in hints] == [True], hints
 
 
@@ -245,7 +299,7 @@ def test_what_a_library_says_at_its_import_is_not_what_came_before_a_failure(own
     made.print(0, "\n".join([*chatter, telling[0], *chatter, *telling[1:], *chatter]) + "\n" + TRACEBACK)
     made.fail(0, "ValueError", "bad step", TRACEBACK)
     run = made.end(State.FAILED)
-    shown = failure_report.failure(run).split("its last 4 lines before that:\n")[1].split("\nwhole log")[0]
+    shown = failure_report.failure(run).split("its last 4 lines before the traceback:\n")[1]
     assert shown.split("\n") == [f"  {line}" for line in telling]
     assert Run(run).log(0).count("oneDNN") == 3  # the log has it all
 
@@ -286,7 +340,7 @@ def test_a_name_of_the_notebook_that_the_cell_does_not_name(
     payload.write(made.folder.payload, {"unnamed": {"model": reason}}, b"")
     frame = {**FRAMES[0], "source": source}
     made.fail(0, kind, message, f"Traceback …\n{kind}: {message}\n", frames=[frame])
-    hints = failure_report.failure(made.end(State.FAILED)).split("\nhint: ")[1:]
+    hints = hints_of(made.end(State.FAILED))
     why = f", and it was left out ({reason})" if reason else ""
     assert hints == [
         f"model is in the notebook, but this cell does not name it{why}. Write model on a line of the cell."
@@ -306,7 +360,7 @@ def test_an_object_that_needs_a_process_group_before_the_cell_runs(own_folders: 
     frames = [{"file": "/lib/torch/d.py", "label": "/lib/torch/d.py", "line": 1, "function": "__setstate__"}]
     message = "Default process group has not been initialized, please make sure to call init_process_group."
     made.fail(0, "ValueError", message, f"Traceback …\nValueError: {message}\n", frames=frames)
-    (hint,) = failure_report.failure(made.end(State.FAILED)).split("\nhint: ")[1:]
+    (hint,) = hints_of(made.end(State.FAILED))
     assert "from before the cell" in hint
     assert "Create the object in the cell" in hint
 
@@ -317,7 +371,7 @@ def test_what_was_asked_of_nobody_stands_before_the_traceback_once(own_folders: 
     made.print(0, f"hello\nyour name? {trace}")
     made.fail(0, "EOFError", "EOF when reading a line", trace)
     text = failure_report.failure(made.end(State.FAILED))
-    assert "its last 2 lines before that:\n  hello\n  your name? \nwhole log" in text
+    assert text.endswith("its last 2 lines before the traceback:\n  hello\n  your name? ")
     assert "hint: nobody can type into a rank" in text
 
 
@@ -344,12 +398,14 @@ def test_a_crash_shows_where_the_rank_was(own_folders: Path) -> None:
     lines = failure_report.failure(made.end(State.FAILED)).split("\n")
     assert lines == [
         "rank 0 failed (host node1, SIGSEGV): ended by SIGSEGV",
+        f"whole log: {made.rank(0).output}",
+        "",
         "Fatal Python error: Segmentation fault",
         "  /home/me/train.py, line 3, in <module>",
         "  /lib/torch/x.py, line 7, in forward",
-        "its last line before that:",
+        "",
+        "Log of rank 0, its last line before the traceback:",
         "  loading",
-        f"whole log: {made.rank(0).output}",
     ]
 
 

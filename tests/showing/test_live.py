@@ -94,8 +94,11 @@ def test_a_traceback_that_an_exception_tells_is_not_in_the_lines_above_it(own_fo
         Run(made.folder).raise_for_state()
     story = str(caught.value)
     assert story.count("Traceback") == story.count('raise ValueError("bad step")') == 1
-    assert "its last 2 lines besides that:\n  epoch 1\n  the end\n" in story
-    assert above.count("Traceback") == above.count("ValueError: closed") == 1  # nobody else tells that
+    assert "its last 2 lines besides the traceback:\n  epoch 1\n  the end\n" in story
+    assert "rank 2 also failed: ValueError: closed" in story
+    assert story.endswith("The tracebacks of the other ranks: run.errors")
+    # A log that ends with the traceback of a rank that is not the cause would mislead.
+    assert "Traceback" not in above
     assert "bad step" not in above
     assert "[1]   10%\n" in above
     assert "[0]   the end\n" in above

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
 
-__all__ = ["Cell", "Frame", "Progress", "RankError", "RankProgress", "Result", "StackGroup", "Stacks"]
+__all__ = [
+    "CardPart",
+    "Cell",
+    "FailureCard",
+    "Frame",
+    "Progress",
+    "RankError",
+    "RankProgress",
+    "Result",
+    "StackGroup",
+    "Stacks",
+]
 
 
 class Frame(TypedDict):
@@ -36,8 +47,36 @@ class RankError(TypedDict):
     collateral: bool
     """Whether it failed because another rank did."""
     host: str | None
-    hints: NotRequired[list[str]]
-    """What to do about it, of the first failure alone."""
+
+
+class CardPart(TypedDict):
+    """A longer text, which is folded under a card."""
+
+    kind: Literal["reason", "traceback", "log", "stacks", "launcher", "rank"]
+    title: str
+    text: str
+
+
+class FailureCard(TypedDict):
+    """What happened to a run that failed or was stopped, what to do, why and where."""
+
+    title: str
+    """What happened, such as `rank 1 failed first`."""
+    about: str
+    """Host, attempt and exit code; empty if unknown."""
+    what: str
+    """The error in one line."""
+    hints: list[str]
+    """What to do about it."""
+    causes: list[str]
+    """Why, besides the error itself."""
+    places: list[str]
+    """Where the ranks were."""
+    others: list[str]
+    """What became of the other ranks."""
+    files: str
+    """Where all of it is on the disk."""
+    parts: list[CardPart]
 
 
 class StackGroup(TypedDict):

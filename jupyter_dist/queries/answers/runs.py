@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from .logs import LogChange, LogPage
 from .media import Displays, DisplaysChange, KeptMedia
 from .metrics import Curves, CurvesChange, UsageChange
-from .ranks import Progress, RankError, RankProgress, Result, Stacks
+from .ranks import FailureCard, Progress, RankError, RankProgress, Result, Stacks
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
@@ -230,6 +230,8 @@ class Snapshot(TypedDict):
     """How many lines each rank has."""
     curves: Curves
     errors: list[RankError]
+    card: NotRequired[FailureCard]
+    """Of a run that failed or was stopped."""
     results: list[Result]
     stacks: NotRequired[Stacks]
     """Those that were taken while it ran."""

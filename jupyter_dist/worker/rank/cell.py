@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import layout, payload
+from .. import boot, layout, payload
 from .. import settings as notebook_settings
 from ..api import trial_parameters
 from ..boot import Terminated
@@ -58,10 +58,16 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
         _prepared(rank_folder).unlink(missing_ok=True)
         return 0, True
     except Terminated as error:
+        boot.hold_requests()
         return int(error.code or 0), False
     except SystemExit as error:
         return _exit_code(error)
     except BaseException as error:
+        # Another rank can fail at the same moment, and its failure ends this rank.
+        try:
+            boot.hold_requests()
+        except (Terminated, KeyboardInterrupt):
+            boot.hold_requests()
         if os.getpid() != rank:
             _print_error(error, labels)
             return 1, False

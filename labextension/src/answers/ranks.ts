@@ -26,8 +26,34 @@ export interface IRankError {
   /** Whether it failed because another rank did. */
   collateral: boolean;
   host: string | null;
-  /** What to do about it, of the first failure alone. */
-  hints?: string[];
+}
+
+/** A longer text, which is folded under a card. */
+export interface ICardPart {
+  kind: 'reason' | 'traceback' | 'log' | 'stacks' | 'launcher' | 'rank';
+  title: string;
+  text: string;
+}
+
+/** What happened to a run that failed or was stopped, what to do, why and where. */
+export interface IFailureCard {
+  /** What happened, such as `rank 1 failed first`. */
+  title: string;
+  /** Host, attempt and exit code; empty if unknown. */
+  about: string;
+  /** The error in one line. */
+  what: string;
+  /** What to do about it. */
+  hints: string[];
+  /** Why, besides the error itself. */
+  causes: string[];
+  /** Where the ranks were. */
+  places: string[];
+  /** What became of the other ranks. */
+  others: string[];
+  /** Where all of it is on the disk. */
+  files: string;
+  parts: ICardPart[];
 }
 
 /** Ranks that are at the same place of their code. */

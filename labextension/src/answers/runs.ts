@@ -4,7 +4,7 @@
 import type { ILogChange, ILogPage } from './logs';
 import type { IDisplays, IDisplaysChange, IKeptMedia } from './media';
 import type { ICurves, ICurvesChange, IUsageChange } from './metrics';
-import type { IProgress, IRankError, IRankProgress, IResult, IStacks } from './ranks';
+import type { IFailureCard, IProgress, IRankError, IRankProgress, IResult, IStacks } from './ranks';
 
 export type State =
   | 'pending'
@@ -181,6 +181,8 @@ export interface ISnapshot {
   totals: Record<string, number>;
   curves: ICurves;
   errors: IRankError[];
+  /** Of a run that failed or was stopped. */
+  card?: IFailureCard;
   results: IResult[];
   /** Those that were taken while it ran. */
   stacks?: IStacks;

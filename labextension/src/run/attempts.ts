@@ -87,7 +87,7 @@ export class Restarts {
     const first = Math.max(0, run.attempt - MOST);
     for (let attempt = first; attempt < run.attempt; attempt++) {
       if (!this._known.has(attempt)) {
-        const node = await this._report(run, attempt);
+        const node = await this._report(attempt);
         if (this._context.signal.aborted) {
           return;
         }
@@ -100,12 +100,12 @@ export class Restarts {
     this._loading = false;
   }
 
-  private async _report(run: IRunInfo, attempt: number): Promise<HTMLElement | null> {
+  private async _report(attempt: number): Promise<HTMLElement | null> {
     const { source, trans } = this._context;
     try {
-      const errors = await source.errors(attempt);
-      return errors.length
-        ? failureNode(errors, { ...run, attempt }, this._context)
+      const [card, errors] = await Promise.all([source.card(attempt), source.errors(attempt)]);
+      return card
+        ? failureNode(card, errors, this._context)
         : el('div', { class: 'jpd-muted' }, trans('Attempt %1: no rank says why', attempt + 1));
     } catch (error) {
       this._context.announce(reason(error));

@@ -1,100 +1,84 @@
-/** What went wrong: what to do, the first failing rank with the cell's lines, the others folded under it. */
+/** Why a run failed: the card, which is the same everywhere, and folded under it all that is longer. */
 import type { IContext } from './context';
 import { button, el, icon, setLinkedText } from './dom';
-import { bytes, capital, ranges } from './format';
-import type { IFrame, IRankError, IRunInfo } from './source';
+import { capital, ranges } from './format';
+import type { IFailureCard, IFrame, IRankError } from './source';
 
-/** The report of a failed run. */
-export function failureNode(errors: IRankError[], run: IRunInfo, context: IContext): HTMLElement {
-  const { trans } = context;
-  const [first, ...others] = errors;
-  const node = el('section', {
-    class: 'jpd-failure',
-    'aria-label': trans('Why it failed')
-  });
-  const where = [
-    first.host ? trans('host %1', first.host) : null,
-    run.max_restarts || run.attempt ? trans('attempt %1', run.attempt + 1) : null,
-    first.signal_name ?? (first.exit_code === null ? null : trans('exit code %1', first.exit_code))
-  ].filter(text => text !== null);
-  node.append(
-    el(
-      'div',
-      { class: 'jpd-failure-head' },
-      el('i', { class: 'jpd-shape', 'data-state': 'failed', 'aria-hidden': 'true' }),
-      el(
-        'b',
-        {},
-        run.world_size > 1 ? trans('Rank %1 failed first', first.rank) : trans('Rank 0 failed')
-      ),
-      el('span', { class: 'jpd-muted' }, where.join(' · '))
-    ),
-    el('div', { class: 'jpd-failure-what' }, what(first, trans)),
-    ...hintNodes(first)
-  );
-  const cause = outOfMemory(first, context);
-  if (cause) {
-    node.appendChild(el('div', { class: 'jpd-muted' }, cause));
-  }
-  if (first.frames.length) {
-    node.appendChild(framesNode(first.frames, trans));
-  }
-  if (first.text) {
-    node.appendChild(
-      el(
-        'details',
-        {},
-        el('summary', {}, trans('Full traceback')),
-        el('pre', { class: 'jpd-pre', tabindex: 0 }, first.text.trimEnd())
-      )
-    );
-  }
-  if (others.length) {
-    node.appendChild(othersNode(others, trans));
-  }
-  return node;
-}
+/** A card and the frames under it are open where they have at most so many lines. */
+const MOST_LINES = 12;
 
-/** The report of a run that failed without any rank that says why: what the backend or supervisor said. */
-export function unexplainedNode(
+/** The card of a run that failed or was stopped. */
+export function failureNode(
+  card: IFailureCard,
   errors: IRankError[],
-  run: IRunInfo,
-  { trans, signal }: IContext,
-  showLog: (launcher: string) => void
+  context: IContext,
+  showLog?: () => void
 ): HTMLElement {
-  const launchers = run.launchers ?? [];
-  const text = trans('Show the launcher’s log');
+  const { trans, signal } = context;
+  const root = errors.length && !errors[0].collateral ? errors[0] : null;
+  const others = root ? errors.slice(1) : errors;
+  const lines = [...card.causes, ...card.places, ...(others.length ? [] : card.others)];
   const what = el('div', { class: 'jpd-failure-what' });
-  setLinkedText(what, run.reason ?? trans('and left no word of it'));
-  return el(
+  setLinkedText(what, card.what);
+  const node = el(
     'section',
     { class: 'jpd-failure', 'aria-label': trans('Why it failed') },
     el(
       'div',
       { class: 'jpd-failure-head' },
       el('i', { class: 'jpd-shape', 'data-state': 'failed', 'aria-hidden': 'true' }),
-      el('b', {}, trans('The run failed')),
-      el('span', { class: 'jpd-muted' }, trans('no rank says why'))
+      el('b', {}, capital(card.title)),
+      el('span', { class: 'jpd-muted' }, card.about)
     ),
     what,
-    errors.length ? othersNode(errors, trans) : null,
-    launchers.length
-      ? el(
-          'div',
-          {},
-          button({ label: text, text }, () => showLog(launchers[0]), signal)
-        )
-      : el('div', { class: 'jpd-muted' }, trans('More may be in %1', `${run.path}/supervisor.log`))
+    ...card.hints.map(hintNode),
+    ...lines.map(text => el('div', { class: 'jpd-failure-line' }, capital(text)))
   );
+  if (root) {
+    node.append(...tracebackNodes(root, lines.length + card.hints.length + 2, trans));
+  }
+  if (others.length) {
+    node.appendChild(othersNode(others, trans));
+  }
+  for (const part of card.parts) {
+    // The view itself shows logs, stacks, and the errors of ranks.
+    if (part.kind === 'reason' || part.kind === 'launcher') {
+      node.appendChild(folded(part.title, el('pre', { class: 'jpd-pre', tabindex: 0 }, part.text)));
+    }
+  }
+  if (showLog) {
+    const text = trans('Show the launcher’s log');
+    node.appendChild(el('div', {}, button({ label: text, text }, showLog, signal)));
+  } else if (!root) {
+    node.appendChild(el('div', { class: 'jpd-muted' }, card.files));
+  }
+  return node;
+}
+
+function folded(title: string, content: HTMLElement, open = false): HTMLElement {
+  return el('details', { open }, el('summary', {}, title), content);
+}
+
+/** The calls, open where they are few, and the whole text. */
+function tracebackNodes(root: IRankError, above: number, trans: IContext['trans']): HTMLElement[] {
+  const nodes = [];
+  if (root.frames.length) {
+    const list = framesNode(root.frames, trans);
+    const open = above + list.childElementCount <= MOST_LINES;
+    nodes.push(folded(trans('The calls that led there'), list, open));
+  }
+  if (root.text) {
+    const text = el('pre', { class: 'jpd-pre', tabindex: 0 }, root.text.trimEnd());
+    nodes.push(folded(trans('Full traceback'), text));
+  }
+  return nodes;
 }
 
 /** What to do about it, where that is known; what is not sure begins with "perhaps". */
-function hintNodes({ hints = [] }: IRankError): HTMLElement[] {
-  return hints.map(hint => {
-    const text = el('span');
-    setLinkedText(text, capital(hint));
-    return el('div', { class: 'jpd-hint' }, el('span', { 'aria-hidden': 'true' }, '→'), text);
-  });
+function hintNode(hint: string): HTMLElement {
+  const text = el('span');
+  setLinkedText(text, capital(hint));
+  return el('div', { class: 'jpd-hint' }, el('span', { 'aria-hidden': 'true' }, '→'), text);
 }
 
 function what(error: IRankError, trans: IContext['trans']): string {
@@ -107,16 +91,6 @@ function what(error: IRankError, trans: IContext['trans']): string {
   return error.signal_name
     ? trans('ended by %1', error.signal_name)
     : trans('ended with exit code %1', error.exit_code ?? '?');
-}
-
-function outOfMemory(error: IRankError, { trans }: IContext): string | null {
-  if (error.signal_name !== 'SIGKILL') {
-    return null;
-  }
-  const text = trans('Something outside of it killed it: it may have run out of memory.');
-  return error.peak_memory_bytes
-    ? `${text} ${trans('Its memory had peaked at %1.', bytes(error.peak_memory_bytes))}`
-    : text;
 }
 
 /** Frames, the cell's own ones marked; libraries' frames in between are folded. */

@@ -2,7 +2,7 @@
 import type { ILogLine, ILogPage, ISearchResult } from '../answers/logs';
 import type { IContent, IDisplays, IMediaList, IMediaPage } from '../answers/media';
 import type { ICurves, IUsage } from '../answers/metrics';
-import type { IRankError, IResult, IStacks } from '../answers/ranks';
+import type { IFailureCard, IRankError, IResult, IStacks } from '../answers/ranks';
 import type { Change, IRunInfo, State } from '../answers/runs';
 
 export type { ILogLine, ILogPage, ILogTail, ISearchResult } from '../answers/logs';
@@ -20,6 +20,7 @@ export type {
 export type { ICurve, ICurves, IRankCurve, IUsage } from '../answers/metrics';
 export type {
   ICell,
+  IFailureCard,
   IFrame,
   IProgress,
   IRankError,
@@ -96,6 +97,8 @@ export interface IRunSource {
   /** What ranks take of their hosts; without it that is not told. */
   usage?(points: number): Promise<IUsage>;
   errors(attempt?: Attempt): Promise<IRankError[]>;
+  /** Why the run failed or was stopped; null where there is nothing to say. */
+  card(attempt?: Attempt): Promise<IFailureCard | null>;
   results(): Promise<IResult[]>;
   /** What ranks show besides text; without `start` the last ones. */
   displays(page?: { start?: number; count?: number; attempt?: Attempt }): Promise<IDisplays>;

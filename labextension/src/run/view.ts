@@ -5,7 +5,7 @@ import { framed, type IBundleHost } from './bundles';
 import { reason, type IContext } from './context';
 import { Displays } from './displays';
 import { el, setText } from './dom';
-import { failureNode, notice, unexplainedNode } from './failure';
+import { failureNode, notice } from './failure';
 import { Files } from './files';
 import { linkFrames, type IPlaces } from './framelinks';
 import { Header } from './header';
@@ -299,20 +299,22 @@ export class RunView implements IDisposable {
       this._displays.showResults([], run.world_size);
       return;
     }
-    const [errors, results] = await Promise.all([
-      run.state === 'succeeded' ? [] : source.errors().catch(() => []),
+    const went = run.state === 'succeeded';
+    const [card, errors, results] = await Promise.all([
+      went ? null : source.card().catch(() => null),
+      went ? [] : source.errors().catch(() => []),
       source.results().catch(() => [])
     ]);
     if (signal.aborted || this._ending !== ending) {
       return;
     }
     this._strip.setCause(run.state === 'failed' ? errors : []);
-    if (errors.some(error => !error.collateral) && run.state !== 'stopped') {
-      this._failure.replaceChildren(failureNode(errors, run, this._context));
-    } else if (run.state === 'failed') {
-      this._failure.replaceChildren(
-        unexplainedNode(errors, run, this._context, launcher => this._logs.select(launcher))
-      );
+    // Of a run that was stopped the line above says why. The card adds where the ranks were.
+    if (card && (run.state !== 'stopped' || card.places.length)) {
+      const explained = errors.some(error => !error.collateral);
+      const launcher = explained ? undefined : run.launchers?.[0];
+      const showLog = launcher ? () => this._logs.select(launcher) : undefined;
+      this._failure.replaceChildren(failureNode(card, errors, this._context, showLog));
     }
     this._displays.showResults(says(results) ? results : [], run.world_size);
     this._showNotices();

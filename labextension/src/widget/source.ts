@@ -12,6 +12,7 @@ import type {
   ILogPage,
   IMediaList,
   IMediaPage,
+  IFailureCard,
   IRankError,
   IResult,
   IRunInfo,
@@ -119,6 +120,14 @@ export class KernelRunSource implements IRunSource {
       return this._ask('errors', { attempt });
     }
     return this._get('errors', {}, kept => kept.errors);
+  }
+
+  async card(attempt?: Attempt): Promise<IFailureCard | null> {
+    if (isEarlier(attempt)) {
+      this._refuseEarlier();
+      return this._ask('card', { attempt });
+    }
+    return this._get('card', {}, kept => kept.card ?? null);
   }
 
   results(): Promise<IResult[]> {

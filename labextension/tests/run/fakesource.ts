@@ -5,6 +5,7 @@ import type {
   IDisposable,
   ILogLine,
   ILogPage,
+  IFailureCard,
   IRankError,
   IResult,
   IRunInfo,
@@ -78,6 +79,7 @@ export class FakeSource implements IRunSource {
   curveList: ICurve[] = [];
   usageTold: IUsage = { attempt: 0, host_time: 0, ranks: [] };
   errorList: IRankError[] = [];
+  cardTold: IFailureCard | null = null;
   resultList: IResult[] = [];
   displayList: IDisplay[] = [];
   /** By hash. */
@@ -152,6 +154,10 @@ export class FakeSource implements IRunSource {
   async errors(attempt?: Attempt) {
     this.asked.push(`errors of ${attempt ?? 'now'}`);
     return this.errorList;
+  }
+
+  async card(): Promise<IFailureCard | null> {
+    return this.cardTold;
   }
 
   async results() {

@@ -39,6 +39,17 @@ describe('the frames of a traceback', () => {
         host: null
       }
     ];
+    source.cardTold = {
+      title: 'rank 0 failed',
+      about: '',
+      what: 'ValueError: bad',
+      hints: [],
+      causes: [],
+      places: [],
+      others: [],
+      files: '',
+      parts: []
+    };
     const go = vi.fn<IPlaces['go']>(async () => undefined);
     const places: IPlaces = { leads: place => place.label.startsWith('In['), go };
     view = new RunView({ source, places });

@@ -630,6 +630,43 @@ describe('how a run ends', () => {
     host: 'node-0'
   };
 
+  const card = {
+    title: 'rank 1 failed first',
+    about: 'host node-0, exit code 1',
+    what: 'ValueError: bad <b>luck</b>',
+    hints: [],
+    causes: [],
+    places: [],
+    others: [],
+    files: 'logs: /runs/r-1',
+    parts: []
+  };
+
+  it('a long traceback is folded, so that the card stays short', async () => {
+    const source = new FakeSource(runInfo(1, 'failed'));
+    const frame = { label: 'In[7]', file: '/tmp/7.py', line: 2, function: 'f', source: 'f()' };
+    const frames = Array.from({ length: 30 }, () => frame);
+    source.errorList = [{ ...error, rank: 0, frames, collateral: false }];
+    source.cardTold = card;
+    const node = await show(source);
+    await vi.waitFor(() => expect(all(node, '.jpd-frame').length).toBe(30));
+    expect(all(node, '.jpd-failure > details[open]').length).toBe(0);
+  });
+
+  it('a run that was stopped while it hung says where its ranks were', async () => {
+    const source = new FakeSource(runInfo(2, 'stopped'));
+    source.cardTold = {
+      ...card,
+      title: 'run r-1 was stopped',
+      what: 'stopped by the user',
+      places: ['rank 1 was at In[2], line 3: time.sleep(600)']
+    };
+    const node = await show(source);
+    await vi.waitFor(() =>
+      expect(text(node, '.jpd-failure-line')).toBe('Rank 1 was at In[2], line 3: time.sleep(600)')
+    );
+  });
+
   it('the root cause comes first, with the cell’s lines; the others are folded', async () => {
     const source = new FakeSource(runInfo(3, 'failed'));
     const frames = [
@@ -648,10 +685,25 @@ describe('how a run ends', () => {
       { ...error, rank: 0, frames: [], collateral: true, message: 'port 3940' },
       { ...error, rank: 2, frames: [], collateral: true, message: 'port 3941' }
     ];
+    source.cardTold = {
+      ...card,
+      hints: ['perhaps try https://x.test/doc'],
+      places: ['rank 1 was at In[7], line 2: raise ValueError("bad")'],
+      parts: [{ kind: 'traceback', title: 'Traceback of rank 1', text: 'is drawn from the error' }]
+    };
     const node = await show(source);
     await vi.waitFor(() => expect(text(node, '.jpd-failure-head b')).toBe('Rank 1 failed first'));
     expect(text(node, '.jpd-failure-what')).toBe('ValueError: bad <b>luck</b>');
+    const [, , hint, place] = [...node.querySelector('.jpd-failure')!.children];
+    expect(hint.textContent).toBe('→Perhaps try https://x.test/doc');
+    expect(place.textContent).toBe('Rank 1 was at In[7], line 2: raise ValueError("bad")');
     expect(text(node, '.jpd-frame-own code')).toBe('raise ValueError("bad")');
+    expect(all(node, '.jpd-failure > details').map(one => (one as HTMLDetailsElement).open)).toEqual([
+      true,
+      false,
+      false
+    ]);
+    expect(text(node, '.jpd-failure')).not.toContain('is drawn from the error');
     expect(all(node, '.jpd-collateral .jpd-ranks').map(ranks => ranks.textContent)).toEqual([
       '[0,2]'
     ]);
@@ -662,6 +714,9 @@ describe('how a run ends', () => {
     const more = { reason: 'horovodrun: no such host: h9', launchers: ['launcher'] };
     const source = new FakeSource(runInfo(2, 'failed', more));
     source.errorList = [{ ...error, rank: 1, frames: [], collateral: true }];
+    const parts = [{ kind: 'launcher' as const, title: 'launcher.log, its last lines', text: 'h9' }];
+    const what = 'horovodrun: no such host: h9';
+    source.cardTold = { ...card, title: 'the run failed', about: 'r-1', what, parts };
     const node = await show(source);
     await vi.waitFor(() => expect(text(node, '.jpd-failure-head b')).toBe('The run failed'));
     expect(text(node, '.jpd-failure-what')).toBe('horovodrun: no such host: h9');
@@ -675,6 +730,7 @@ describe('how a run ends', () => {
     const source = new FakeSource(runInfo(2));
     source.lines = ['x'];
     source.errorList = [{ ...error, rank: 1, frames: [], collateral: false }];
+    source.cardTold = card;
     const node = await show(source);
     const [restarts] = all(node, 'details').filter(one => one.querySelector('.jpd-restarts'));
     const choice = node.querySelector<HTMLSelectElement>('.jpd-logs select')!;
@@ -686,8 +742,8 @@ describe('how a run ends', () => {
     restarts.dispatchEvent(new Event('toggle'));
     await vi.waitFor(() => expect(all(restarts, '.jpd-failure').length).toBe(2));
     expect(all(restarts, '.jpd-failure-head').map(head => head.textContent)).toEqual([
-      'Rank 1 failed firsthost node-0 · attempt 2 · exit code 1',
-      'Rank 1 failed firsthost node-0 · attempt 1 · exit code 1'
+      'Rank 1 failed firsthost node-0, exit code 1',
+      'Rank 1 failed firsthost node-0, exit code 1'
     ]);
     expect([...choice.options].map(option => option.text)).toEqual([
       'attempt 3',
@@ -703,26 +759,6 @@ describe('how a run ends', () => {
     choice.selectedIndex = 0;
     choice.dispatchEvent(new Event('change'));
     await vi.waitFor(() => expect(source.asked.at(-1)).toBe('all -200 200'));
-  });
-
-  it('a rank that was lost with its host says so', async () => {
-    const source = new FakeSource(runInfo(2, 'failed'));
-    source.errorList = [
-      {
-        ...error,
-        rank: 1,
-        kind: 'lost',
-        type: '',
-        message: 'nothing more was heard of it on host h2',
-        exit_code: null,
-        frames: [],
-        collateral: false
-      }
-    ];
-    const node = await show(source);
-    await vi.waitFor(() =>
-      expect(text(node, '.jpd-failure-what')).toBe('Nothing more was heard of it on host h2')
-    );
   });
 
   it('results are shown once, equal ones folded', async () => {

@@ -161,3 +161,43 @@ def test_a_log_ends_with_what_its_rank_said(own_folders: Path, tmp_path: Path) -
     told = failures(run)
     assert [(error.rank, error.collateral) for error in told] == [(0, False), (3, True)]
     assert told[1].text.count("Traceback") == 1
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("from_thread", [False, True])
+def test_a_request_to_end_does_not_disturb_a_rank_that_writes_its_error(
+    own_folders: Path, number: str, from_thread: bool
+) -> None:
+    """Another rank raises at the same moment, so the signal can arrive at any time. Here it surely does."""
+    source = (
+        "import os, signal, threading\n"
+        f"def send(): os.kill(os.getpid(), signal.{number})\n"
+        "class Late(Exception):\n"
+        "    def __str__(self):\n"
+        f"        if {from_thread}:\n"
+        "            thread = threading.Thread(target=send)\n"
+        "            thread.start(), thread.join()\n"
+        "        else:\n"
+        "            send()\n"
+        "        return 'said in full'\n"
+        "raise Late\n"
+    )
+    run = launch_cell("local", source, 1)
+    assert ended(run).state is State.FAILED, story(run)
+    (error,) = failures(run)
+    assert (error.type, error.message, error.exit_code) == ("Late", "said in full", 1)
+    assert logs(run, 0) == error.text.rstrip("\n").split("\n")
+    assert error.text.endswith("Late: said in full\n")
+
+
+def test_a_request_to_end_between_the_error_and_the_exit_prints_nothing(own_folders: Path) -> None:
+    """`multiprocessing` stands for all that a rank does when its error is written."""
+    source = (
+        "import multiprocessing, os, signal\n"
+        "multiprocessing.active_children = lambda: os.kill(os.getpid(), signal.SIGTERM) or []\n"
+        "raise KeyError('mine')\n"
+    )
+    run = launch_cell("local", source, 1)
+    assert ended(run).state is State.FAILED, story(run)
+    assert logs(run, 0)[-1] == "KeyError: 'mine'"
+    assert [error.message for error in failures(run)] == ["'mine'"]

@@ -1,0 +1,50 @@
+"""Short texts for places in code: `In[3], line 4: loss.backward()`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...text.safe import one_line
+from ...text.stack_dumps import Frame
+
+__all__ = ["of_frames", "of_stack"]
+
+_SOURCE = 80
+_LIBRARY = re.compile(
+    r"[/\\](site-packages|dist-packages)[/\\]|[/\\]lib(64)?[/\\]python\d|^<frozen |^<__array_function__"
+)
+
+
+def of_frames(frames: Sequence[Mapping[str, Any]]) -> str:
+    """Return the place of a traceback: the user's last line, and the function in which it ended."""
+    return of_stack([_frame(frame) for frame in frames if isinstance(frame, Mapping)])
+
+
+def of_stack(frames: Sequence[Frame]) -> str:
+    """Return the place of a stack whose most recent call is the last. Empty if it has no frames."""
+    named = [frame for frame in frames if frame.file]
+    if not named:
+        return one_line(frames[-1].function, 80) if frames else ""
+    own = next((frame for frame in reversed(named) if _is_users(frame)), named[-1])
+    line = f", line {own.line}" if own.line is not None else ""
+    source = one_line(own.source, _SOURCE)
+    text = f"{one_line(own.label or own.file, 100)}{line}{f': {source}' if source else ''}"
+    last = one_line(named[-1].function, 60)
+    return text if named[-1] is own or last in source else f"{text} (in {last})"
+
+
+def _is_users(frame: Frame) -> bool:
+    return (bool(frame.label) and frame.label != frame.file) or not _LIBRARY.search(frame.file)
+
+
+def _frame(frame: Mapping[str, Any]) -> Frame:
+    line = frame.get("line")
+    return Frame(
+        str(frame.get("file") or ""),
+        line if isinstance(line, int) else None,
+        str(frame.get("function") or ""),
+        str(frame.get("label") or ""),
+        str(frame.get("source") or ""),
+    )

@@ -1,0 +1,52 @@
+"""One-line texts of a rank's failure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...job import Status
+from ...text.fold import ranges
+from ...text.format import signal_name
+from ...text.safe import one_line
+from .failures import RankError
+
+__all__ = ["about", "named", "what"]
+
+
+def what(error: RankError) -> str:
+    """Return one line: `ValueError: bad`, `ended by SIGKILL`."""
+    if error.kind == "exception":
+        message = one_line(_gist(error.message), 200)
+        return f"{one_line(error.type, 80)}: {message}" if message else one_line(error.type, 80)
+    if error.signal is not None:
+        return f"ended by {signal_name(error.signal)}"
+    if error.kind == "lost":
+        return one_line(error.message, 200)
+    return f"ended with exit code {error.exit_code}"
+
+
+def _gist(message: str) -> str:
+    """Return a message without a traceback inside it: its first and last line.
+
+    A DataLoader's message has one.
+    """
+    first, _, rest = message.strip().partition("\n")
+    return f"{first} {rest.splitlines()[-1]}" if "Traceback (most recent call last)" in rest else message
+
+
+def about(error: RankError, status: Status) -> str:
+    """Return the host, the attempt and the exit code of a rank's failure."""
+    where = [f"host {one_line(error.host, 80)}"] if error.host else []
+    if status.attempt:
+        where.append(f"attempt {status.attempt + 1}")
+    if error.signal is not None:
+        where.append(signal_name(error.signal))
+    elif error.exit_code is not None:
+        where.append(f"exit code {error.exit_code}")
+    return ", ".join(where)
+
+
+def named(ranks: Iterable[int]) -> str:
+    """Return `rank 3` or `ranks 0,2-4`."""
+    listed = sorted(ranks)
+    return f"{'rank' if len(listed) == 1 else 'ranks'} {ranges(listed, 60)}"
