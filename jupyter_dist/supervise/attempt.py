@@ -273,7 +273,9 @@ class Attempt:
         if failed is None:
             return None
         reason, able = why(self._context.folder, failed, self._number), self._context.able
-        return Ending(State.FAILED, reason, now + able.settle_s, able.failure_grace_s, of_rank=True)
+        return Ending(
+            State.FAILED, reason, now + able.settle_s, able.failure_grace_s, of_rank=True, stacks=True
+        )
 
     def _end_with(self, ending: Ending) -> None:
         if self._ending is None:

@@ -7,7 +7,8 @@ import signal
 
 from ..folder import RunFolder
 from ..job import RankState, State
-from ..record.failures.failures import failures
+from ..record.failures import parting
+from ..record.failures.failures import RankError, failures
 from ..text.format import signal_name
 
 __all__ = ["first_failed", "port_was_taken", "why", "why_again", "why_failed"]
@@ -23,7 +24,11 @@ def why_failed(
     folder: RunFolder, ranks: tuple[RankState, ...], attempt: int, otherwise: str | None = None
 ) -> str:
     """Describe a failed attempt in one line. `otherwise`: the text if no rank explains the failure."""
-    first = _root_cause(folder, ranks, attempt) or first_failed(ranks)
+    found = failures(folder, attempt, ranks)
+    parted = parting.headline(folder, attempt, ranks, found)
+    if parted is not None:
+        return parted
+    first = _cause_of(found, ranks) or first_failed(ranks)
     if first is None or (first.exit_code is None and first.signal is None and otherwise):
         return otherwise or "the ranks were ended, and none says why"
     return why(folder, first, attempt)
@@ -32,16 +37,15 @@ def why_failed(
 def why_again(folder: RunFolder, ranks: tuple[RankState, ...], attempt: int) -> str:
     """Describe in one line why the launcher has restarted the ranks."""
     again = "the launcher has started all ranks again"
-    first = _root_cause(folder, ranks, attempt)
+    first = _cause_of(failures(folder, attempt, ranks), ranks)
     # The launcher sent SIGTERM because a host joined or left. No rank has failed.
     if first is None or first.signal == signal.SIGTERM or first.exit_code == 128 + signal.SIGTERM:
         return again
     return f"{why(folder, first, attempt)}; {again}"
 
 
-def _root_cause(folder: RunFolder, ranks: tuple[RankState, ...], attempt: int) -> RankState | None:
+def _cause_of(found: list[RankError], ranks: tuple[RankState, ...]) -> RankState | None:
     """Return the rank that failed by itself. The failure that was noticed first may be a consequence."""
-    found = failures(folder, attempt, ranks)
     if not found or found[0].collateral or found[0].rank >= len(ranks):
         return None
     return ranks[found[0].rank]

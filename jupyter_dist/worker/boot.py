@@ -32,6 +32,7 @@ __all__ = [
     "hold_requests",
     "reseed",
     "set_name",
+    "stacks_size",
     "start",
 ]
 
@@ -71,6 +72,11 @@ def die_with_parent(parent: int) -> None:
         _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # the parent died before the call
             os._exit(1)
+
+
+def stacks_size() -> int:
+    """Return the size of this rank's `stacks.txt` in bytes. It grows when somebody asks for the stacks."""
+    return 0 if _stacks_fd is None else os.fstat(_stacks_fd).st_size
 
 
 def set_name(name: str) -> None:

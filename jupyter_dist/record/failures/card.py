@@ -14,7 +14,7 @@ from ...job import State, Status
 from ...text.format import count, duration
 from ...text.safe import clean_lines, one_line
 from .. import reader
-from . import evidence, other_ranks
+from . import evidence, other_ranks, parting
 from .failures import RankError, failures
 from .finding import Finding, Part
 from .wording import about, what
@@ -28,6 +28,7 @@ _MOST_REASON = 4000
 
 Finder = Callable[[RunFolder, Status, Sequence[RankError]], Finding]
 FINDERS: tuple[Finder, ...] = (
+    parting.finding,
     evidence.advice,
     evidence.memory,
     evidence.traceback,
@@ -114,10 +115,15 @@ def root_cause(errors: Sequence[RankError]) -> RankError | None:
 
 def _with_findings(begun: Card, folder: RunFolder, status: Status, errors: Sequence[RankError]) -> Card:
     found = [finder(folder, status, errors) for finder in FINDERS]
+    root = root_cause(errors)
+    better = next((finding for finding in found if finding.title), None)
+    if better is not None:
+        seen_first = f"what was noticed first: {begun.headline}"
+        begun, root = Card(better.title, "", better.what, causes=(seen_first,)), None
     hints = [hint for finding in found for hint in finding.hints]
     causes = [*begun.causes, *(cause for finding in found for cause in finding.causes)]
     places = [place for finding in found for place in finding.places]
-    others = other_ranks.lines(errors, root_cause(errors), status)
+    others = other_ranks.lines(errors, root, status)
     if len(places) > _MOST_PLACES:
         left = len(places) - _MOST_PLACES + 1
         places[_MOST_PLACES - 1 :] = [f"{count(left, 'more place')}: see the stacks below"]

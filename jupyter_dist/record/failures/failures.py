@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from ...job import RankState, State
 from .. import reader
 from . import stacks
 
-__all__ = ["RankError", "failures", "traceback_of"]
+__all__ = ["RankError", "failures", "is_symptom", "traceback_of"]
 
 # A rank reports one of these errors if another rank has ended. Any other failure is the root cause.
 _COLLATERAL = re.compile(
@@ -81,6 +82,11 @@ def traceback_of(folder: RunFolder, attempt: int, rank: int) -> str:
     """Return the traceback that a rank has written, which also ends its log. Empty if there is none yet."""
     written = _error_file(folder, attempt, rank)
     return "" if written is None else str(written["text"])
+
+
+def is_symptom(error: RankError) -> bool:
+    """Return whether the failure can follow from another rank's. Gloo aborts a rank whose peer differs."""
+    return _blames_another(error) or error.signal == signal.SIGABRT
 
 
 def _blames_another(error: RankError) -> bool:

@@ -22,6 +22,10 @@ class Part:
 class Finding:
     """Lines and folded parts for a card. Each text is one line and safe to print, except that of a part."""
 
+    title: str = ""
+    """What happened, if the finder knows better than the error that was noticed first."""
+    what: str = ""
+    """The error in one line, with `title`."""
     hints: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
     places: tuple[str, ...] = ()

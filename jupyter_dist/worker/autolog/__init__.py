@@ -44,6 +44,7 @@ _TOOLS = {
     "ray.train._internal.session": ("..trainers.ray_train", "patch_old"),
     "multiprocessing.spawn": ("..rank.main_snapshot", "patch"),
     "pdb": ("..rank.debugger", "patch"),
+    "torch.distributed.distributed_c10d": ("..rank.collectives", "patch"),
 }
 """A hook that fails becomes a note. Code that needs the hook then raises an error of its own."""
 

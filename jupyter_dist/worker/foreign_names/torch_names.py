@@ -8,6 +8,7 @@ __all__ = ["ROWS"]
 
 _COMPILED = ("worker/pickling/reducers/torch_compile",)
 _OPTIONS = "Compiling on a rank with the options that torch.compile had in the notebook"
+_RECORDER = ("worker/rank/collectives",)
 _TENSORS = ("worker/pickling/tensors",)
 
 ROWS: tuple[Row, ...] = (
@@ -126,6 +127,20 @@ ROWS: tuple[Row, ...] = (
         ("worker/__main__",),
         Missing.OFF,
         "Detecting whether a rank has used RPC before it ends",
+    ),
+    Row(
+        "torch._C._distributed_c10d",
+        ("_dump_fr_trace_json",),
+        _RECORDER,
+        Missing.OFF,
+        "Saying at which collective ranks have parted",
+    ),
+    Row(
+        "torch.distributed.distributed_c10d",
+        ("_world",),
+        _RECORDER,
+        Missing.OFF,
+        "Naming the ranks of a process group at which ranks have parted",
     ),
     Row(
         "torch.distributed.elastic.rendezvous.dynamic_rendezvous",

@@ -24,7 +24,7 @@ from ..boot import Terminated
 from ..output import events
 from ..output.result_outline import outline
 from ..tf_config import task
-from . import ignored_exceptions, main_snapshot, result_digest, shipped_modules, spawned_process
+from . import collectives, ignored_exceptions, main_snapshot, result_digest, shipped_modules, spawned_process
 
 __all__ = ["run"]
 
@@ -51,6 +51,7 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
         if os.getpid() != rank:
             return 0, True
         _show_last(header, value)
+        collectives.write(final=True)
         from .. import api
 
         api._finish(True)
@@ -61,6 +62,7 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
         boot.hold_requests()
         return int(error.code or 0), False
     except SystemExit as error:
+        collectives.write(final=True)
         return _exit_code(error)
     except BaseException as error:
         # Another rank can fail at the same moment, and its failure ends this rank.
@@ -71,6 +73,7 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
         if os.getpid() != rank:
             _print_error(error, labels)
             return 1, False
+        collectives.write(final=True)
         _keep_error(rank_folder, error, labels)
         return 1, False
 

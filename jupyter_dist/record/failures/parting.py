@@ -1,0 +1,148 @@
+"""What the card says where the ranks of a failed or stopped run have parted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from ...folder import RunFolder
+from ...job import RankState, State, Status
+from ...worker.rank.collectives import KIND
+from . import stacks
+from .collectives import Parting, Record, first_parting, parse
+from .failures import RankError, is_symptom
+from .finding import Finding
+from .places import of_stack
+from .wording import named
+
+__all__ = ["finding", "headline"]
+
+_TAIL_BYTES = 4 << 20
+_ONE_REQUEST_S = 5.0
+"""Ranks that are asked at the same time answer within so many seconds."""
+_MOST_CALLS = 3
+_SAME_ORDER = "every rank must call the same collectives in the same order: look for an `if` on the rank"
+_UNEVEN = (
+    "the ranks have inputs of different lengths: use dist.shard(data, even=True), a DistributedSampler, or "
+    "torch.distributed.algorithms.Join"
+)
+_ALIKE = "every rank must pass tensors of the same shape and type: look at the last, smaller batch of a rank"
+
+
+def finding(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> Finding:
+    """Return at which collective the ranks have parted, if that is the cause of the run's end."""
+    found = _parting(folder, status.attempt, status.ranks, errors)
+    if found is None:
+        return Finding()
+    places = _places(folder) if found.kind != "differ" else {}
+    title, what = _told(found, status.ranks, errors, places)
+    return Finding(title=title, what=what, hints=(_hint(found, status.ranks),))
+
+
+def headline(
+    folder: RunFolder, attempt: int, ranks: Sequence[RankState], errors: Sequence[RankError]
+) -> str | None:
+    """Return the cause in one line, for a run whose ranks have just ended. None if it is another one."""
+    found = _parting(folder, attempt, ranks, errors)
+    if found is None:
+        return None
+    title, what = _told(found, ranks, errors, {})
+    return f"{title}: {what}"
+
+
+def _parting(
+    folder: RunFolder, attempt: int, ranks: Sequence[RankState], errors: Sequence[RankError]
+) -> Parting | None:
+    records = _records(folder, attempt, len(ranks))
+    if len(records) < 2 and not any(record.waits_in for record in records.values()):
+        return None
+    ended = [rank.rank for rank in ranks if rank.state.ended and rank.state is not State.STOPPED]
+    found = first_parting(records, ended, len(ranks))
+    if found is None or found.kind != "missing":
+        return found
+    # A rank that failed by itself says more in its own error than in what it did not call any more.
+    by_itself = {error.rank for error in errors if not error.collateral and not is_symptom(error)}
+    return None if by_itself.intersection(found.missing) else found
+
+
+def _records(folder: RunFolder, attempt: int, world_size: int) -> dict[int, Record]:
+    """Return the last record of each rank. Answers to an earlier request are left out: they are outdated."""
+    found = {}
+    for rank in range(world_size):
+        event = _last_event(folder, attempt, rank)
+        record = None if event is None else parse(event)
+        if event is not None and record is not None:
+            found[rank] = (record, float(event.get("time", 0.0)), event.get("final") is True)
+    asked = max((time for _, time, final in found.values() if not final), default=0.0)
+    return {
+        rank: record
+        for rank, (record, time, final) in found.items()
+        if final or time >= asked - _ONE_REQUEST_S
+    }
+
+
+def _last_event(folder: RunFolder, attempt: int, rank: int) -> Mapping[str, object] | None:
+    try:
+        with folder.rank(attempt, rank).events.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TAIL_BYTES))
+            lines = file.read(_TAIL_BYTES).split(b"\n")
+    except OSError:
+        return None
+    mark = f'"kind": "{KIND}"'.encode()
+    for line in reversed(lines):
+        if mark in line:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict) and event.get("kind") == KIND:
+                return event
+    return None
+
+
+def _told(
+    found: Parting, ranks: Sequence[RankState], errors: Sequence[RankError], places: Mapping[int, str]
+) -> tuple[str, str]:
+    """Return the title and the line below it."""
+    group = "" if found.group == "0" else f" of process group {found.group}"
+    call = found.call
+    if found.kind == "circle":
+        each = [f"rank {rank} waits in {call}" for rank, call in found.calls.items()]
+        return "the ranks wait for each other", ", ".join(each[:_MOST_CALLS])
+    if found.kind == "differ":
+        kinds: dict[str, list[int]] = {}
+        for rank, other in found.calls.items():
+            inputs = f" of {other.inputs}" if other.inputs else ""
+            kinds.setdefault(f"{other.operation}{inputs}", []).append(rank)
+        by_size = sorted(kinds.items(), key=lambda item: -len(item[1]))
+        each = [f"{named(of)} called {what}" for what, of in by_size]
+        more = f", and {len(each) - _MOST_CALLS} others" if len(each) > _MOST_CALLS else ""
+        return f"the ranks differ at collective #{call.number}{group}", ", ".join(each[:_MOST_CALLS]) + more
+    missing, waiting = named(found.missing), sorted(found.calls)
+    raised = {error.rank for error in errors}.issuperset(waiting)
+    wait = "failed" if raised else "waits" if len(waiting) == 1 else "wait"
+    where = f" at {places[waiting[0]]}" if waiting[0] in places else ""
+    what = f"{named(waiting)} {wait} in {call}{group}{where}"
+    after = f"after #{found.finished}" if found.finished else "without a collective"
+    if all(ranks[rank].state is State.SUCCEEDED for rank in found.missing):
+        return f"{missing} ended normally {after}", what
+    has = "has" if len(found.missing) == 1 else "have"
+    finished = f" {has} finished #{found.finished}" if found.finished else " came to none"
+    place = next(
+        (f"{' and' if finished else ''} is at {places[r]}" for r in found.missing if r in places), ""
+    )
+    return f"{missing} did not come to {call.operation} #{call.number}", f"{what}; {missing}{finished}{place}"
+
+
+def _hint(found: Parting, ranks: Sequence[RankState]) -> str:
+    if found.kind == "differ":
+        return _ALIKE if len({call.operation for call in found.calls.values()}) == 1 else _SAME_ORDER
+    if found.kind == "missing" and all(ranks[rank].state is State.SUCCEEDED for rank in found.missing):
+        return _UNEVEN
+    return _SAME_ORDER
+
+
+def _places(folder: RunFolder) -> dict[int, str]:
+    kept, _ = stacks.kept(folder)
+    return {rank: place for rank, dump in kept.dumps.items() if (place := of_stack(dump.main.frames))}
