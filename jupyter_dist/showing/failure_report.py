@@ -73,7 +73,7 @@ def headline(status: Status, errors: Sequence[RankError]) -> str:
 
 
 def stopped(folder: RunFolder, status: Status) -> str:
-    """Return the card of a run that was stopped, as text."""
+    """Return the card of a run that was stopped, as text: one line, or where the ranks were as well."""
     found = card(folder, status)
     return "" if found is None else "\n".join(found.lines())
 

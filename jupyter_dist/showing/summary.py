@@ -136,6 +136,8 @@ def gather(folder: RunFolder) -> Summary:
     curves = summary_curves.curves(folder)
     last = [_last_values(name, found.series) for name, found in list(curves.items())[:_MAX_METRICS]]
     card = failure_card(folder, status, errors)
+    if status.state is State.STOPPED and card is not None and not card.places:
+        card = None  # the headline says it
     text = "" if card is None else failure_report.report(card)
     displays = kept_displays(folder, job, status)
     return Summary(

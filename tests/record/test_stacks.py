@@ -144,11 +144,12 @@ def test_the_workers_own_frames_stay_where_there_are_no_others(made: RunMaker) -
     assert [frame.function for frame in frames] == ["_run_code", "run"]
 
 
-def test_frames_of_ours_that_the_cell_called_stay(made: RunMaker) -> None:
+def test_frames_of_ours_that_the_cell_called_are_left_out(made: RunMaker) -> None:
     api = WORKER.replace("_cell", "api")
-    made.rank(0).stacks.write_text(dump((api, 9, "barrier"), (CELL, 2, "train"), (WORKER, 31, "run")))
+    calls = (("/lib/torch/x.py", 5, "wait"), (api, 9, "barrier"), (CELL, 2, "train"), (WORKER, 31, "run"))
+    made.rank(0).stacks.write_text(dump(*calls))
     (_, frames), *_ = stacks.read(made.folder).groups
-    assert [frame.function for frame in frames] == ["train", "barrier"]
+    assert [frame.function for frame in frames] == ["train", "wait"]
 
 
 def test_old_stacks_do_not_count_as_new_ones(made: RunMaker) -> None:

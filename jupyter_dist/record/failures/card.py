@@ -103,6 +103,8 @@ def card(
         begun = Card(_title(root, status), about(root, status), what(root))
     elif status.state is State.STOPPED:
         begun = Card(f"run {status.id} was stopped{_after(status)}", "", one_line(status.reason or "", 200))
+        found = _with_findings(begun, folder, status, errors)
+        return found if found.places else begun  # only a run that hung needs more than one line
     else:
         begun = _without_rank(status)
     return _with_findings(begun, folder, status, errors)

@@ -14,7 +14,7 @@ from . import log_excerpt, stacks
 from .failures import RankError
 from .finding import Finding, Part
 from .hints import of_run
-from .places import of_frames, of_stack
+from .places import of_frames, of_groups
 from .wording import named
 
 __all__ = ["advice", "launchers", "log", "memory", "stalled", "traceback"]
@@ -82,8 +82,8 @@ def stalled(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> F
     if not found.groups or (status.stall is None and (status.ended or taken) - taken > _RECENT_S):
         return Finding(causes=causes)
     places = [
-        f"{named(ranks)} {'was' if len(ranks) == 1 else 'were'} at {of_stack(frames)}"
-        for ranks, frames in found.groups
+        f"{named(ranks)} {'was' if len(ranks) == 1 else 'were'} at {place}"
+        for ranks, place in of_groups(found.groups)
     ]
     title = f"Stacks: where every rank was at {_clock(taken)}"
     return Finding(causes=causes, places=tuple(places), parts=(Part("stacks", title, str(found)),))

@@ -9,7 +9,7 @@ from typing import Any
 from ...text.safe import one_line
 from ...text.stack_dumps import Frame
 
-__all__ = ["of_frames", "of_stack"]
+__all__ = ["of_frames", "of_groups"]
 
 _SOURCE = 80
 _LIBRARY = re.compile(
@@ -19,20 +19,44 @@ _LIBRARY = re.compile(
 
 def of_frames(frames: Sequence[Mapping[str, Any]]) -> str:
     """Return the place of a traceback: the user's last line, and the function in which it ended."""
-    return of_stack([_frame(frame) for frame in frames if isinstance(frame, Mapping)])
+    return _text(*_of_stack([_frame(frame) for frame in frames if isinstance(frame, Mapping)]))
 
 
-def of_stack(frames: Sequence[Frame]) -> str:
-    """Return the place of a stack whose most recent call is the last. Empty if it has no frames."""
+def of_groups(groups: Sequence[tuple[Sequence[int], Sequence[Frame]]]) -> list[tuple[list[int], str]]:
+    """Return the ranks at each place of the user's code, from ranks grouped by their stacks.
+
+    Ranks at the same line of the user are together, also if they are at different places of a library.
+    """
+    found: dict[str, tuple[list[int], set[str]]] = {}
+    for ranks, frames in groups:
+        line, last = _of_stack(frames)
+        together = found.setdefault(line, ([], set()))
+        together[0].extend(ranks)
+        together[1].add(last)
+    return [
+        (sorted(ranks), _text(line, last.pop() if len(last) == 1 else ""))
+        for line, (ranks, last) in found.items()
+    ]
+
+
+def _text(line: str, last: str) -> str:
+    return f"{line} (in {last})" if last else line
+
+
+def _of_stack(frames: Sequence[Frame]) -> tuple[str, str]:
+    """Return the user's last line, and the library's function in which the stack ends, or an empty text.
+
+    The most recent call is the last frame.
+    """
     named = [frame for frame in frames if frame.file]
     if not named:
-        return one_line(frames[-1].function, 80) if frames else ""
+        return (one_line(frames[-1].function, 80) if frames else ""), ""
     own = next((frame for frame in reversed(named) if _is_users(frame)), named[-1])
     line = f", line {own.line}" if own.line is not None else ""
     source = one_line(own.source, _SOURCE)
     text = f"{one_line(own.label or own.file, 100)}{line}{f': {source}' if source else ''}"
     last = one_line(named[-1].function, 60)
-    return text if named[-1] is own or last in source else f"{text} (in {last})"
+    return text, "" if named[-1] is own or last in source else last
 
 
 def _is_users(frame: Frame) -> bool:

@@ -23,7 +23,7 @@ from .. import reader
 
 __all__ = ["Dump", "Frame", "Stacks", "Thread", "kept", "of_crash", "read", "read_after", "running", "sizes"]
 
-_OURS = re.compile(r"(^|[/\\])jupyter_dist[/\\](worker|agent|supervise|launch|backends)\b")
+_OURS = re.compile(r"(^|[/\\])jupyter_dist[/\\](worker|agent|processes|supervise|launch|backends)\b")
 _STARTERS = ("<frozen runpy>", "runpy.py", "<frozen importlib._bootstrap>")
 _NO_FRAME = "(no Python frame)"
 _FATAL = "Fatal Python error: "
@@ -132,6 +132,10 @@ def _has_majority(groups: list[tuple[tuple[int, ...], tuple[Frame, ...]]]) -> bo
     return bool(groups) and 2 * len(groups[-1][0]) > total
 
 
+def _is_ours(frame: Frame) -> bool:
+    return bool(_OURS.search(frame.file)) or frame.file.endswith(_STARTERS)
+
+
 class _Sources:
     """Labels and source lines of the run's files.
 
@@ -158,14 +162,13 @@ class _Sources:
         return Thread(frames or (Frame("", None, _NO_FRAME),), one_line(thread.name, 40), thread.current)
 
     def _users(self, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-        """Remove the worker's own calls, which lead to the cell."""
-        for i, frame in enumerate(frames):
-            if frame.file in self._sources:
-                return frames[i:]
-        for i, frame in enumerate(frames):
-            if not _OURS.search(frame.file) and not frame.file.endswith(_STARTERS):
-                return frames[i:]
-        return frames
+        """Remove the worker's own calls, those that lead to the cell and those that the cell made."""
+        first = next((i for i, frame in enumerate(frames) if frame.file in self._sources), None)
+        if first is None:
+            first = next((i for i, frame in enumerate(frames) if not _is_ours(frame)), None)
+        if first is None:
+            return frames
+        return tuple(frame for frame in frames[first:] if not _OURS.search(frame.file))
 
     def _frame(self, frame: Frame) -> Frame:
         if not frame.file:
