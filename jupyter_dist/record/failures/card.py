@@ -15,7 +15,7 @@ from ...text.format import count, duration
 from ...text.safe import clean_lines, one_line
 from .. import reader
 from . import evidence, other_ranks, parting
-from .failures import RankError, failures
+from .failures import RankError, failures, is_symptom
 from .finding import Finding, Part
 from .wording import about, what
 
@@ -122,6 +122,7 @@ def _with_findings(begun: Card, folder: RunFolder, status: Status, errors: Seque
     if better is not None:
         seen_first = f"what was noticed first: {begun.headline}"
         begun, root = Card(better.title, "", better.what, causes=(seen_first,)), None
+        errors = [error for error in errors if not is_symptom(error)]
     hints = [hint for finding in found for hint in finding.hints]
     causes = [*begun.causes, *(cause for finding in found for cause in finding.causes)]
     places = [place for finding in found for place in finding.places]

@@ -106,7 +106,7 @@ def first_parting(records: Mapping[int, Record], ended: Iterable[int], world_siz
 
     Args:
         records: those of all ranks that have written one.
-        ended: the ranks that had ended by themselves. Nobody can wait for another call of theirs.
+        ended: the ranks that had ended by themselves. No other call of theirs will come.
     """
     gone = frozenset(ended)
     partings = []
@@ -144,8 +144,12 @@ def _in_group(
         if not all(first.matches(call) for call in at.values()):
             return Parting("differ", group, at)
         # A rank has forgotten its oldest calls. Its last call says whether it has called this one.
-        missing = [rank for rank in members if max(known.get(rank, {}), default=0) < number]
+        # Nobody knows what a rank had called that ended without a record.
+        called = {
+            rank: max(known.get(rank, {}), default=0) for rank in members if rank in known or rank not in gone
+        }
+        missing = [rank for rank, last in called.items() if last < number]
         if missing and (not all(call.done for call in at.values()) or gone.intersection(at)):
-            finished = min(max(known.get(rank, {}), default=0) for rank in missing)
+            finished = min(called[rank] for rank in missing)
             return Parting("missing", group, at, tuple(missing), finished)
     return None

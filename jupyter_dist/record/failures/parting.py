@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from ...folder import RunFolder
 from ...job import RankState, State, Status
@@ -12,7 +13,7 @@ from . import stacks
 from .collectives import Parting, Record, first_parting, parse
 from .failures import RankError, is_symptom
 from .finding import Finding
-from .places import of_stack
+from .places import of_groups
 from .wording import named
 
 __all__ = ["finding", "headline"]
@@ -23,9 +24,10 @@ _ONE_REQUEST_S = 5.0
 _MOST_CALLS = 3
 _SAME_ORDER = "every rank must call the same collectives in the same order: look for an `if` on the rank"
 _UNEVEN = (
-    "the ranks have inputs of different lengths: use dist.shard(data, even=True), a DistributedSampler, or "
-    "torch.distributed.algorithms.Join"
+    "{missing} had less input, or an `if` on the rank has skipped a call. For inputs of different lengths "
+    "use dist.shard(data, even=True), a DistributedSampler, or torch.distributed.algorithms.Join"
 )
+_LATE = "look at where {missing} was: it takes longer there, or an `if` on the rank has skipped the call"
 _ALIKE = "every rank must pass tensors of the same shape and type: look at the last, smaller batch of a rank"
 
 
@@ -34,9 +36,12 @@ def finding(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> F
     found = _parting(folder, status.attempt, status.ranks, errors)
     if found is None:
         return Finding()
-    places = _places(folder) if found.kind != "differ" else {}
-    title, what = _told(found, status.ranks, errors, places)
-    return Finding(title=title, what=what, hints=(_hint(found, status.ranks),))
+    title, what = _told(found, status.ranks, errors)
+    # Of a run in which no rank has failed, evidence.stalled returns the places.
+    failed = {error.rank for error in errors}
+    left = failed.union(r.rank for r in status.ranks if r.state is State.SUCCEEDED)
+    places = _places(folder, left) if errors and not errors[0].collateral else ()
+    return Finding(title, what, hints=(_hint(found, status.ranks),), places=places)
 
 
 def headline(
@@ -46,7 +51,7 @@ def headline(
     found = _parting(folder, attempt, ranks, errors)
     if found is None:
         return None
-    title, what = _told(found, ranks, errors, {})
+    title, what = _told(found, ranks, errors)
     return f"{title}: {what}"
 
 
@@ -72,7 +77,7 @@ def _records(folder: RunFolder, attempt: int, world_size: int) -> dict[int, Reco
         event = _last_event(folder, attempt, rank)
         record = None if event is None else parse(event)
         if event is not None and record is not None:
-            found[rank] = (record, float(event.get("time", 0.0)), event.get("final") is True)
+            found[rank] = (record, float(event["time"]), event.get("final") is True)
     asked = max((time for _, time, final in found.values() if not final), default=0.0)
     return {
         rank: record
@@ -81,7 +86,7 @@ def _records(folder: RunFolder, attempt: int, world_size: int) -> dict[int, Reco
     }
 
 
-def _last_event(folder: RunFolder, attempt: int, rank: int) -> Mapping[str, object] | None:
+def _last_event(folder: RunFolder, attempt: int, rank: int) -> dict[str, Any] | None:
     try:
         with folder.rank(attempt, rank).events.open("rb") as file:
             size = file.seek(0, 2)
@@ -96,14 +101,12 @@ def _last_event(folder: RunFolder, attempt: int, rank: int) -> Mapping[str, obje
                 event = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(event, dict) and event.get("kind") == KIND:
+            if isinstance(event, dict) and isinstance(event.get("time"), float):
                 return event
     return None
 
 
-def _told(
-    found: Parting, ranks: Sequence[RankState], errors: Sequence[RankError], places: Mapping[int, str]
-) -> tuple[str, str]:
+def _told(found: Parting, ranks: Sequence[RankState], errors: Sequence[RankError]) -> tuple[str, str]:
     """Return the title and the line below it."""
     group = "" if found.group == "0" else f" of process group {found.group}"
     call = found.call
@@ -122,27 +125,35 @@ def _told(
     missing, waiting = named(found.missing), sorted(found.calls)
     raised = {error.rank for error in errors}.issuperset(waiting)
     wait = "failed" if raised else "waits" if len(waiting) == 1 else "wait"
-    where = f" at {places[waiting[0]]}" if waiting[0] in places else ""
-    what = f"{named(waiting)} {wait} in {call}{group}{where}"
-    after = f"after #{found.finished}" if found.finished else "without a collective"
-    if all(ranks[rank].state is State.SUCCEEDED for rank in found.missing):
-        return f"{missing} ended normally {after}", what
+    if _left(found, ranks):
+        after = f"after #{found.finished}" if found.finished else "without a collective"
+        return f"{missing} ended normally {after}", f"{named(waiting)} {wait} in {call}{group}"
+    finished = f"finished #{found.finished}" if found.finished else "called none"
     has = "has" if len(found.missing) == 1 else "have"
-    finished = f" {has} finished #{found.finished}" if found.finished else " came to none"
-    place = next(
-        (f"{' and' if finished else ''} is at {places[r]}" for r in found.missing if r in places), ""
-    )
-    return f"{missing} did not come to {call.operation} #{call.number}", f"{what}; {missing}{finished}{place}"
+    what = f"{named(waiting)} {wait} in it, and {missing} {has} {finished}"
+    return f"{missing} did not come to {call}{group}", what
+
+
+def _left(found: Parting, ranks: Sequence[RankState]) -> bool:
+    """Return whether the missing ranks have ended normally."""
+    return all(ranks[rank].state is State.SUCCEEDED for rank in found.missing)
 
 
 def _hint(found: Parting, ranks: Sequence[RankState]) -> str:
     if found.kind == "differ":
         return _ALIKE if len({call.operation for call in found.calls.values()}) == 1 else _SAME_ORDER
-    if found.kind == "missing" and all(ranks[rank].state is State.SUCCEEDED for rank in found.missing):
-        return _UNEVEN
-    return _SAME_ORDER
+    if found.kind == "circle":
+        return _SAME_ORDER
+    missing = named(found.missing)
+    return (_UNEVEN if _left(found, ranks) else _LATE).format(missing=missing)
 
 
-def _places(folder: RunFolder) -> dict[int, str]:
+def _places(folder: RunFolder, shown: set[int]) -> tuple[str, ...]:
+    """Return where the ranks were that have not failed themselves."""
     kept, _ = stacks.kept(folder)
-    return {rank: place for rank, dump in kept.dumps.items() if (place := of_stack(dump.main.frames))}
+    found = []
+    for ranks, place in of_groups(kept.groups):
+        others = [rank for rank in ranks if rank not in shown]
+        if others:
+            found.append(f"{named(others)} {'was' if len(others) == 1 else 'were'} at {place}")
+    return tuple(found)

@@ -37,7 +37,7 @@ _recording: int | None = None
 """The process that records: a fork of the rank does not write."""
 
 
-def patch(name: str, module: ModuleType) -> None:
+def patch(module: ModuleType) -> None:
     """Begin to record when the rank opens its process group. `module`: torch.distributed.distributed_c10d."""
     if foreign_names.lost("worker/rank/collectives"):
         return

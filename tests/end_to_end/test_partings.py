@@ -1,0 +1,141 @@
+"""Real ranks that part at a collective: the card names the ranks, the collective and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jupyter_dist.folder import RunFolder
+from jupyter_dist.record import reader
+from jupyter_dist.record.failures.card import Card, card
+from jupyter_dist.worker.rank import collectives
+from tests.rigs.launching import ended, launch_cell, logs, until
+
+pytestmark = pytest.mark.needs("torch")
+
+LOOP = """
+import ctypes, os, time
+import torch
+import torch.distributed as d
+import jupyter_dist as dist
+
+torch.set_num_threads(1)
+dist.init()
+x = torch.ones(4)
+for i in range(5):
+    if dist.rank() == 1 and i == 3:
+        print("here", flush=True)
+        {plant}
+    d.all_reduce(x)
+"""
+DDP = """
+import torch
+import jupyter_dist as dist
+from torch import nn
+
+torch.set_num_threads(1)
+dist.init()
+model = nn.parallel.DistributedDataParallel(nn.Linear(5, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for batch in range(4 if dist.rank() == 2 else 6):
+    optimizer.zero_grad()
+    model(torch.ones(3, 5)).sum().backward()
+    optimizer.step()
+"""
+
+
+def shown(folder: RunFolder) -> Card:
+    found = card(folder)
+    assert found is not None
+    assert len(found.lines()) <= 12
+    return found
+
+
+@pytest.mark.parametrize("plant", ["break", "raise SystemExit(0)"])
+def test_a_rank_that_ends_before_the_others(plant: str, own_folders: Path) -> None:
+    folder = launch_cell("local", LOOP.format(plant=plant), np=3)
+    status = ended(folder)
+    told = "rank 1 ended normally after #3: ranks 0,2 failed in all_reduce #4 of float32[4]"
+    assert status.reason == told
+    found = shown(folder)
+    assert found.headline == told
+    assert "dist.shard(data, even=True)" in found.hints[0]
+    assert not [line for line in found.others if "closed by peer" in line]
+
+
+def test_uneven_batches_of_ddp(own_folders: Path) -> None:
+    folder = launch_cell("local", DDP, np=3)
+    ended(folder)
+    found = shown(folder)
+    assert found.title.startswith("rank 2 ended normally after #")
+    assert found.what.startswith("ranks 0-1 failed in all_reduce #")
+    assert "float32[12]" in found.what
+
+
+def test_types_that_differ_are_the_cause_and_not_the_innocent_ranks_sigabrt(own_folders: Path) -> None:
+    folder = launch_cell("local", LOOP.format(plant="x = x.double()"), np=3)
+    status = ended(folder)
+    found = shown(folder)
+    assert found.title == "the ranks differ at collective #4"
+    assert "rank 1 called all_reduce of float64[4]" in found.what
+    assert found.headline == status.reason
+    assert "the same shape and type" in found.hints[0]
+
+
+def test_a_rank_that_raises_by_itself_is_the_cause(own_folders: Path) -> None:
+    folder = launch_cell("local", LOOP.format(plant="raise ValueError('mine')"), np=3)
+    assert ended(folder).reason == "rank 1 failed: ValueError: mine"
+    assert shown(folder).what == "ValueError: mine"
+
+
+@pytest.mark.parametrize(
+    ("plant", "title", "what"),
+    [
+        (
+            "time.sleep(600)",
+            "rank 1 did not come to all_reduce #4 of float32[4]",
+            "ranks 0,2 wait in it, and rank 1 has finished #3",
+        ),
+        (
+            "d.all_reduce(torch.ones(2, 3)); continue",
+            "the ranks differ at collective #4",
+            "ranks 0,2 called all_reduce of float32[4], rank 1 called all_reduce of float32[2, 3]",
+        ),
+        (
+            "d.broadcast(x, 0); continue",
+            "the ranks differ at collective #4",
+            "ranks 0,2 called all_reduce of float32[4], rank 1 called broadcast of float32[4]",
+        ),
+    ],
+)
+def test_ranks_that_hang_and_are_stopped(plant: str, title: str, what: str, own_folders: Path) -> None:
+    folder = launch_cell("local", LOOP.format(plant=plant), np=3)
+    until(folder, lambda _: "here" in logs(folder, 1), "the planted line")
+    until(folder, lambda _: _asked(folder), "the records of ranks that wait")
+    folder.request("stop")
+    ended(folder)
+    found = shown(folder)
+    assert (found.title, found.what) == (title, what)
+    if "sleep" in plant:
+        assert "rank 1 was at In[1], line 13: time.sleep(600)" in found.places
+    assert "ranks 0,2 were at In[1], line 14: d.all_reduce(x)" in found.places
+
+
+def _asked(folder: RunFolder) -> bool:
+    """Ask for the stacks, and return whether a rank has told that it waits in a collective."""
+    folder.request("stacks")
+    records = [event.data for event in reader.events(folder) if event.kind == collectives.KIND]
+    return any(not done for record in records for *_, done in record["calls"])
+
+
+@pytest.mark.parametrize("name", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"])
+def test_the_users_own_buffer_size_wins(
+    name: str, own_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "2")
+    folder = launch_cell("local", LOOP.format(plant="pass"), np=2)
+    ended(folder)
+    records = [event.data for event in reader.events(folder) if event.kind == collectives.KIND]
+    assert [[number for _, number, *_ in record["calls"]] for record in records] == [[4, 5]] * 2
+    assert all(record["final"] for record in records)

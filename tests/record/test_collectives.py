@@ -1,0 +1,159 @@
+"""Where ranks have parted, from their records of collectives."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_dist.record.failures.collectives import Parting, Record, first_parting, parse
+
+REDUCE, SMALL, OTHER = (
+    ("all_reduce", [4], "Float"),
+    ("all_reduce", [3], "Float"),
+    ("all_reduce", [4], "Double"),
+)
+BROADCAST, BARRIER, GATHER = ("broadcast", [4], "Float"), ("barrier", None, ""), ("all_gather", [9], "Long")
+
+
+def record(
+    *calls: tuple[str, Any, str],
+    first: int = 1,
+    waits: bool = False,
+    group: str = "0",
+    **groups: Sequence[int],
+) -> Record:
+    """A rank's record: its calls are numbered from `first`. It `waits` in the last one."""
+    told = [
+        [group, number, name, [] if size is None else [size], [kind] if kind else [], True]
+        for number, (name, size, kind) in enumerate(calls, first)
+    ]
+    if waits:
+        told[-1][-1] = False
+    found = parse({"groups": {group: [0, 1, 2], **groups}, "calls": told})
+    assert found is not None
+    return found
+
+
+def parting(records: Mapping[int, Record], ended: Sequence[int] = (), world_size: int = 3) -> Parting:
+    found = first_parting(records, ended, world_size)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("other", [SMALL, OTHER, BROADCAST, BARRIER, GATHER])
+def test_the_first_different_call_is_found_although_later_ones_differ_too(other: Any) -> None:
+    alike = (REDUCE, BROADCAST)
+    found = parting(
+        {
+            0: record(*alike, REDUCE, REDUCE, SMALL, waits=True),
+            1: record(*alike, other, BARRIER, waits=True),
+            2: record(*alike, REDUCE),
+        }
+    )
+    assert (found.kind, found.call.number, sorted(found.calls)) == ("differ", 3, [0, 1, 2])
+    assert found.calls[1].operation == other[0]
+
+
+def test_ranks_that_gather_inputs_of_different_sizes_do_not_differ() -> None:
+    records = {
+        rank: record(("gather", [rank], "Float"), ("all_gather", [rank + 1], "Long")) for rank in range(3)
+    }
+    assert first_parting(records, (), 3) is None
+
+
+@pytest.mark.parametrize("missing", [[1], [0, 2], [0]])
+def test_ranks_that_did_not_come_are_found(missing: list[int]) -> None:
+    records = {
+        rank: record(REDUCE, REDUCE) if rank in missing else record(REDUCE, REDUCE, BARRIER, waits=True)
+        for rank in range(3)
+    }
+    found = parting(records)
+    assert (found.kind, list(found.missing), found.finished) == ("missing", missing, 2)
+    assert str(found.call) == "barrier #3"
+
+
+def test_a_rank_that_has_called_none_is_found() -> None:
+    found = parting({0: record(REDUCE, waits=True), 1: Record({}, {}), 2: record(REDUCE, waits=True)})
+    assert (found.missing, found.finished) == ((1,), 0)
+
+
+def test_a_running_rank_without_a_record_did_not_come_and_a_dead_one_is_unknown() -> None:
+    records = {0: record(REDUCE, waits=True), 2: record(REDUCE, waits=True)}
+    assert parting(records).missing == (1,)
+    assert first_parting(records, [1], 3) is None
+
+
+def test_ranks_that_are_on_their_way_have_not_parted() -> None:
+    assert first_parting({0: record(REDUCE, REDUCE), 1: record(REDUCE), 2: record(REDUCE)}, (), 3) is None
+    assert first_parting({}, (), 3) is None
+
+
+def test_a_rank_has_forgotten_its_oldest_calls() -> None:
+    records = {0: record(*[REDUCE] * 9), 1: record(*[REDUCE] * 4, first=7), 2: record(*[REDUCE] * 5, first=5)}
+    assert first_parting(records, (), 3) is None
+    records[0] = record(*[REDUCE] * 10, waits=True)
+    records[1] = record(*[REDUCE] * 4, first=7, waits=True)
+    assert (parting(records).missing, parting(records).finished) == ((2,), 9)
+
+
+def test_in_two_groups_the_rank_that_waits_for_nobody_is_the_cause() -> None:
+    """Rank 2 waits for rank 0, which waits for rank 1, which waits for nobody."""
+    records = {
+        0: record(REDUCE, waits=True, group="rows", rows=[0, 1]),
+        1: record(REDUCE, group="columns", columns=[1]),
+        2: record(REDUCE, waits=True, group="columns", columns=[0, 2]),
+    }
+    found = parting(records)
+    assert (found.group, found.missing) == ("rows", (1,))
+
+
+def test_a_circle_of_groups_is_named() -> None:
+    records = {
+        0: record(REDUCE, waits=True, group="a", a=[0, 1]),
+        1: record(BARRIER, waits=True, group="b", b=[0, 1]),
+    }
+    found = parting(records, world_size=2)
+    assert found.kind == "circle"
+    assert {rank: call.operation for rank, call in found.calls.items()} == {0: "all_reduce", 1: "barrier"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"groups": [], "calls": []},
+        {"groups": {}, "calls": [[1]]},
+        {"groups": {}, "calls": 3},
+        {"groups": {}, "calls": [["0", "x", "all_reduce", [], [], True]]},
+    ],
+)
+def test_what_is_no_record_is_left_out(data: dict[str, Any]) -> None:
+    assert parse(data) is None
+
+
+@given(st.integers(0, 10_000), st.integers(2, 6), st.integers(3, 30))
+def test_one_rank_that_skips_one_call_is_found_at_it(seed: int, ranks: int, length: int) -> None:
+    """All others go on until they wait for it; what it calls instead is the next one."""
+    chosen = random.Random(seed)
+    program = [("all_reduce", [n + 1], "Float") for n in range(length)]
+    culprit, place = chosen.randrange(ranks), chosen.randrange(length - 1)
+    records = {}
+    for rank in range(ranks):
+        if rank == culprit:
+            records[rank] = record(*program[:place], program[place + 1], waits=True)
+        else:
+            records[rank] = record(*program[: place + 1], waits=True)
+    found = parting(records, world_size=ranks)
+    assert (found.kind, found.call.number) == ("differ", place + 1)
+    odd = [rank for rank, call in found.calls.items() if call.sizes != ((place + 1,),)]
+    assert odd == [culprit]
+
+
+def test_inputs_are_named_as_torch_names_them() -> None:
+    (call,) = record(("all_reduce", [64, 10], "BFloat16")).calls["0"].values()
+    assert str(call) == "all_reduce #1 of bfloat16[64, 10]"
