@@ -1,25 +1,82 @@
-"""The shared part of backends that only show a job that somebody else has started."""
+"""The backend of a run that shows a job which somebody else has started. It starts nothing.
+
+A `JobClient` of the platform reads the job. A failed request does not end the run: the job is not ours.
+"""
 
 from __future__ import annotations
 
 import calendar
+import dataclasses
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from ..folder import RunFolder, make_private, open_private
-from ..job import Job
+from ..job import Job, Poll, RankState, State
 from ..worker import layout
 from ..worker.output import time_index
-from .interface import Handle
+from .interface import Capabilities, Handle
 
-__all__ = ["AttachedJob", "AttachedLog", "seconds"]
+__all__ = ["AttachedJob", "AttachedLog", "JobClient", "JobEnd", "JobStatus", "lag_s", "seconds", "showing"]
+
+_LAG_S = 5.0
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """The end of a job, as its platform reports it."""
+
+    state: State
+    why: str | None
+    at: float | None
+    """When the job ended. None: unknown."""
+    rest_s: float
+    """How long the run waits for the rest of the job's output, in seconds since the end was first seen."""
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """A job at one moment."""
+
+    state: State
+    """PENDING or RUNNING, also while the run waits for the rest of an ended job's output."""
+    ranks: tuple[RankState, ...]
+    detail: str | None
+    end: JobEnd | None = None
+
+
+class JobClient(Protocol):
+    """A connection to one job. Creating it blocks, and raises if the job cannot be read."""
+
+    @property
+    def cursor(self) -> Any:
+        """JSON with which the client of another process continues."""
+        ...
+
+    def look(self) -> JobStatus:
+        """Copy the new output, and return the state of the job. Blocks."""
+        ...
+
+    def close(self) -> str | None:
+        """Disconnect. Never raises. Returns what `Backend.release` returns."""
+        ...
 
 
 class AttachedJob:
-    """A job of somebody else. The handle is the known ranks and the options."""
+    """Shows one job. `Job.options` name the job, so the handle is empty. Subclasses have an `adopt`."""
+
+    poll_interval_s: ClassVar[float] = 2.0
+
+    def __init__(
+        self, connect: Callable[[Job, RunFolder, Any], JobClient], end: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        """`connect` takes the cursor of an earlier client, or None. `end` takes the options."""
+        self._connect, self._end = connect, end
+        self._client: JobClient | None = None
+        self._ended_since: float | None = None
 
     def default_np(self) -> int:
         return 1
@@ -30,14 +87,63 @@ class AttachedJob:
     def detect(self) -> dict[str, Any]:
         return {}
 
+    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
+        return {}
+
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
-        return {"ranks": job.world_size, **job.options}
+        return {}
 
     def find(self, job: Job, folder: RunFolder, attempt: int) -> Handle | None:
-        return self.submit(job, folder, attempt)  # this backend starts nothing, so a second call is harmless
+        return {}  # this backend starts nothing, so a second submission is harmless
+
+    def poll(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> Poll:
+        if self._client is None:
+            try:
+                self._client = self._connect(job, folder, cursor)
+            except Exception as error:
+                return Poll(State.PENDING, RankState.all(job.world_size), cursor=cursor, detail=str(error))
+        seen, cursor = self._client.look(), self._client.cursor
+        if seen.end is not None:
+            self._ended_since = self._ended_since or time.monotonic()
+            if time.monotonic() - self._ended_since >= seen.end.rest_s:
+                ranks = _ended(seen.ranks, seen.end)
+                return Poll(seen.end.state, ranks, final=True, cursor=cursor, detail=seen.end.why)
+        # The platform handles a failed rank: it may start another one in its place.
+        return Poll(seen.state, seen.ranks, replaces=True, cursor=cursor, detail=seen.detail)
+
+    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
+        """End the job itself, as the user asked."""
+        self._end(job.options)
 
     def ask(self, job: Job, folder: RunFolder, handle: Handle, rank: int | None, verb: str) -> None:
         pass
+
+    def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
+        return None if self._client is None else self._client.close()
+
+
+def _ended(ranks: Sequence[RankState], end: JobEnd) -> tuple[RankState, ...]:
+    """Return the ranks of an ended job. No service reports with which rank a failure began."""
+    state = State.SUCCEEDED if end.state is State.SUCCEEDED else State.STOPPED
+    return tuple(
+        rank if rank.state.ended else dataclasses.replace(rank, state=state, ended=end.at or time.time())
+        for rank in ranks
+    )
+
+
+def showing(stop_grace_s: float) -> Capabilities:
+    """Return the capabilities of a backend that only shows a job."""
+    return Capabilities(
+        restarts=False, outlives=True, apart=True, visible=False, stacks=False, stop_grace_s=stop_grace_s
+    )
+
+
+def lag_s(over: float | None) -> float:
+    """Return how long the last output of a job may still be missing, in seconds since its end was first seen.
+
+    `over`: when the job ended.
+    """
+    return 0.0 if over is not None and time.time() - over > _LAG_S else _LAG_S
 
 
 def seconds(stamp: str | None) -> float | None:

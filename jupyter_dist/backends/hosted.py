@@ -19,12 +19,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..errors import LaunchError
 from ..folder import RunFolder, write_bytes
-from ..hosts.elastic_fleet import ElasticFleet
-from ..hosts.fleet import Fleet, FleetPoll, Start
+from ..hosts.fleet import Fleet, FleetPoll
 from ..hosts.links.link import LinkError, Reach
 from ..hosts.links.mailbox import Mailbox
 from ..hosts.links.stream import Pipe, by_pipe, stage_program
 from ..hosts.settings import HostSettings
+from ..hosts.start import Start
 from ..job import Job, Poll, RankState, State
 from ..worker import layout
 from .elastic.live_resize import LiveResize
@@ -322,7 +322,7 @@ class Hosted:
         assert asked is not None
         self._elastic = None
         if asked.elastic is not None:
-            assert isinstance(fleet, ElasticFleet)
+            assert fleet is not None
             kind = RestartResize if asked.elastic.anew else LiveResize
             self._elastic = kind(
                 job,
@@ -339,7 +339,7 @@ class Hosted:
     def _make_fleet(self, job: Job, folder: RunFolder) -> Fleet:
         self._hosting = asked = self._hosting_of(job, folder)
         if asked.elastic is not None:
-            return ElasticFleet(job, folder, asked.settings, asked.reach)
+            return Fleet(job, folder, (), asked.settings, asked.reach, elastic=True)
         used = {place.host for place in self._places(job)}
         hosts = [host for host in asked.hosts if host["name"] in used]
         return Fleet(job, folder, hosts, asked.settings, asked.reach)

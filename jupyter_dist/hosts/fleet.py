@@ -18,7 +18,6 @@ from typing import Any
 from ..errors import LaunchError
 from ..folder import RunFolder, write_json
 from ..job import Job
-from ..worker import layout
 from .arrivals import Arrivals
 from .host import Host, HostFacts, HostProcess
 from .host_messages import missing, out_of_space, progress, story, unreachable_pairs
@@ -27,6 +26,7 @@ from .links.ssh_transport import by_ssh
 from .openssh import SshSettings
 from .settings import HostSettings
 from .staged_files import kept_checkpoints, shipped
+from .start import Start
 
 __all__ = ["Fleet", "FleetPoll", "Start"]
 
@@ -38,24 +38,6 @@ _AWAY_SHOWN_S = 1.5
 _KILL_AWAY_S = 3.0
 """After a kill, the driver waits this long for a host without a connection."""
 _RELEASE_S = 5.0
-
-
-@dataclass(frozen=True)
-class Start:
-    """One process to start on a host, with its working directory in the stage's `code`.
-
-    `rank` None: a launcher, whose log is `attempts/A/launcher-HOST.log`. `env` extends the environment of
-    a login on the host.
-    """
-
-    host: str
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    rank: int | None = None
-    fork: bool = False
-    """Whether to fork the rank from the agent instead of running argv."""
-    number: int = 0
-    """How many earlier processes of the same attempt had this rank."""
 
 
 @dataclass(frozen=True)
@@ -86,15 +68,18 @@ class Fleet:
         hosts: Sequence[Mapping[str, Any]],
         settings: HostSettings,
         reach: Reach | None = None,
+        *,
+        elastic: bool = False,
     ) -> None:
         """`hosts`: [{"name": "h1", "slots": 4}, …]. Starts nothing.
 
         `reach`: creates the links to the hosts; None: by ssh, with `settings` (SshSettings then).
+        `elastic`: a failed host does not end the run. The caller adds hosts and sets them up again.
         """
         if reach is None:
             assert isinstance(settings, SshSettings)
             reach = by_ssh(settings)
-        self._reach = reach
+        self._reach, self._elastic = reach, elastic
         self._job, self._folder, self._settings = job, folder, settings
         self._files = [*shipped(folder), *kept_checkpoints(folder)]
         self._arrivals = Arrivals(folder)
@@ -121,19 +106,39 @@ class Fleet:
             host.open(resume=resume)
 
     def renew(self) -> None:
-        """Set up the lost and failed hosts again, for another attempt.
+        """Set up the lost and failed hosts again, for another attempt. An elastic run does so at any time.
 
         If the set-up of one host failed, this sets up all hosts again: the failure has cleaned up the others.
         """
+        if self._elastic:
+            return
         self._failed = self._story = self._first_failure = None
         sent = [file for file in self._files if file.modified is None]
         self._files = [*sent, *kept_checkpoints(self._folder)]
-        for place, host in enumerate(self._hosts):
+        for host in list(self._hosts):
             host.settle()
             if host.lost or host.failed or host.released:
-                host.close()
-                self._hosts[place] = self._host(host.name, host.node, host.slots)
-                self._hosts[place].open(resume=False)
+                self.again(host, ports=0)
+
+    @property
+    def members(self) -> Sequence[Host]:
+        """Return the hosts in the order in which they were added."""
+        return self._hosts
+
+    def add(self, name: str, slots: int, *, ports: int = 1, resume: bool = False) -> None:
+        """Begin to set up another host. `resume`: connect to the agent that already runs there."""
+        self._open(self._host(name, len(self._hosts), slots), ports, resume=resume)
+
+    def again(self, old: Host, *, ports: int = 1) -> None:
+        """Begin to set up a failed or lost host again."""
+        old.close()
+        self._open(self._host(old.name, old.node, old.slots), ports, resume=False)
+
+    def _open(self, host: Host, ports: int, *, resume: bool) -> None:
+        self._hosts[host.node : host.node + 1] = [host]
+        if ports:
+            host.ask_for_ports(ports)
+        host.open(resume=resume)
 
     def connect(self) -> None:
         """Connect to all hosts. Blocks until all hosts are ready.
@@ -201,9 +206,9 @@ class Fleet:
         for host in self._hosts:
             mine = [start for start in starts if start.host == host.name]
             processes = [
-                HostProcess(_id(attempt, start), host.name, start.rank, attempt, asked=True) for start in mine
+                HostProcess(start.id(attempt), host.name, start.rank, attempt, asked=True) for start in mine
             ]
-            wishes = [_wish(attempt, start) for start in mine]
+            wishes = [start.wish(attempt) for start in mine]
             host.start(processes, wishes)
 
     def expect(self, attempt: int, starts: Sequence[Start]) -> None:
@@ -214,8 +219,8 @@ class Fleet:
         """
         self._attempt = attempt
         for start in starts:
-            process = HostProcess(_id(attempt, start), start.host, start.rank, attempt)
-            self._named(start.host).expect(process, _wish(attempt, start) if start.argv else None)
+            process = HostProcess(start.id(attempt), start.host, start.rank, attempt)
+            self._named(start.host).expect(process, start.wish(attempt) if start.argv else None)
 
     def poll(self) -> FleetPoll:
         """Advance all hosts, and return their state. Does not block."""
@@ -243,9 +248,13 @@ class Fleet:
         )
 
     def give_up(self, gone: Mapping[str, str]) -> None:
-        """Give up hosts that have ended, as their scheduler reports. `gone`: host name → reason."""
-        for name, why in gone.items():
-            self._named(name).give_up(why)
+        """Give up hosts that have ended, as their scheduler reports. `gone`: host name → reason.
+
+        Some hosts of an elastic run may have ended before they were added.
+        """
+        for host in self._hosts:
+            if host.name in gone:
+                host.give_up(gone[host.name])
 
     def stop(self, *, kill: bool, interrupt: bool = False) -> None:
         """Send SIGTERM to all processes. `kill`: send SIGKILL to their process groups.
@@ -308,7 +317,7 @@ class Fleet:
     def _judge_failures(self) -> None:
         """Report all failed hosts together, after the other hosts have been cleaned up."""
         failed = [host for host in self._hosts if host.failed]
-        if not failed or self._failed is not None:
+        if not failed or self._elastic or self._failed is not None:
             return
         now = time.monotonic()
         self._first_failure = self._first_failure or now
@@ -373,22 +382,3 @@ class Fleet:
         if not parts and time.monotonic() - self._began > 1:
             return progress(self._hosts, self._settings.rsync)
         return "; ".join(parts) or None
-
-
-def _wish(attempt: int, start: Start) -> dict[str, Any]:
-    """Return the request to an agent."""
-    return {
-        "id": _id(attempt, start),
-        "attempt": attempt,
-        "rank": start.rank,
-        "argv": list(start.argv),
-        "env": dict(start.env),
-        "log": layout.launcher_log(start.host),
-        "fork": start.fork,
-    }
-
-
-def _id(attempt: int, start: Start) -> str:
-    if start.rank is None:
-        return f"{attempt}.{start.host}"
-    return f"{attempt}.{start.rank}" + (f".{start.number}" if start.number else "")

@@ -17,9 +17,9 @@ from .facts import HostFacts, HostProcess, host_facts
 from .host_clock import HostClock
 from .host_files import HostFiles
 from .links.link import Diagnosis, LinkError, Reach
-from .openssh import LOCAL, own_version
+from .openssh import LOCAL
 from .settings import HostSettings
-from .staged_files import Shipped
+from .staged_files import Shipped, stage_wish
 
 __all__ = ["Host", "HostFacts", "HostProcess"]
 
@@ -44,9 +44,8 @@ class Host:
         files: Sequence[Shipped],
         arrivals: Arrivals,
     ) -> None:
-        self.name, self.node, self.slots = name, node, slots
-        self._settings = settings
-        self.link = reach(name, _wish(settings, job, node, name, files), files)
+        self.name, self.node, self.slots, self._settings = name, node, slots, settings
+        self.link = reach(name, stage_wish(settings, job, node, name, files), files)
         self._arrivals = arrivals
         self._received = HostFiles(arrivals, self.link)
         self.facts: HostFacts | None = None
@@ -75,10 +74,10 @@ class Host:
         self._open_requests: set[str] = set()
         """The kinds of the requests that the agent has not answered."""
         self._wishes: dict[str, Mapping[str, Any]] = {}
+        self._notices: dict[str, str] = {}
         self._signal: Mapping[str, Any] | None = None
         self._resumed = self._releasing = False
-        self._retry_at, self._backoff = 0.0, _FIRST_BACKOFF_S
-        self._tries_left = _BUSY_TRIES
+        self._retry_at, self._backoff, self._tries_left = 0.0, _FIRST_BACKOFF_S, _BUSY_TRIES
         self._gone: tuple[str, float] | None = None
         """Why the host ended, and when this was reported (monotonic clock)."""
         self._pinged = 0.0
@@ -95,12 +94,6 @@ class Host:
         self._resumed = resume
         if resume:
             self.away = time.time()
-
-    def _open(self, mode: str) -> None:
-        try:
-            self.link.open(mode)
-        except LinkError as error:
-            self._on_loss(error)
 
     @property
     def _is_new(self) -> bool:
@@ -176,6 +169,15 @@ class Host:
         self._signal = {"do": "signal", "kill": kill, "interrupt": interrupt}
         self.link.send(self._signal)
 
+    def end(self, ids: Sequence[str], *, kill: bool) -> None:
+        """Signal some of the host's processes. The request is lost if the connection is down."""
+        self.link.send({"do": "signal", "kill": kill, "only": list(ids)})
+
+    def tell(self, path: str, text: str) -> None:
+        """Replace a small file on the host. `path`: relative to the run's folder."""
+        self._notices[path] = text
+        self.link.send({"do": "tell", "path": path, "text": text})
+
     def stacks(self) -> None:
         self.link.send({"do": "stacks"})
 
@@ -205,7 +207,10 @@ class Host:
         now = time.monotonic()
         if not self.link.opened:
             if may_connect and now >= self._retry_at:
-                self._open("stage" if self._is_new else "resume")
+                try:
+                    self.link.open("stage" if self._is_new else "resume")
+                except LinkError as error:
+                    self._on_loss(error)
         else:
             try:
                 for header, body in self.link.pump():
@@ -283,6 +288,8 @@ class Host:
 
     def _resend(self, known: set[str]) -> None:
         """Repeat the requests that the agent may have missed. Processes that it does not know are lost."""
+        for path, text in self._notices.items():
+            self.tell(path, text)
         missed = []
         for process in list(self.processes.values()):
             if process.id in known or process.over:
@@ -390,10 +397,3 @@ class Host:
             self.why_away = self.diagnosis.text
         if done:
             self.diagnosis = None
-
-
-def _wish(settings: HostSettings, job: Job, node: int, name: str, files: Sequence[Shipped]) -> dict[str, Any]:
-    kept = {file.path: file.modified for file in files if file.modified is not None}
-    wish = {"dir": settings.remote_dir, "run": job.id, "node": node, "name": name}
-    wish |= {"grace_s": settings.grace_s, "stop_grace_s": job.stop_grace_s}
-    return {**wish, "version": own_version(), "kept": kept}

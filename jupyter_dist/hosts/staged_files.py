@@ -8,11 +8,15 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..folder import RunFolder
+from ..job import Job
 from ..worker import layout
+from .openssh import own_version
+from .settings import HostSettings
 
-__all__ = ["Shipped", "bundle", "kept_checkpoints", "shipped"]
+__all__ = ["Shipped", "bundle", "kept_checkpoints", "shipped", "stage_wish"]
 
 _PACKAGE = Path(__file__).parents[1]
 _STUB = '''"""The part of jupyter_dist that ranks need, as it was sent to this host."""
@@ -109,3 +113,13 @@ def _stub() -> bytes:
     # This layer must not import the package's public modules, so it reads the version from the file.
     found = re.search(r'^__version__ = "(.*)"', (_PACKAGE / "__init__.py").read_text(), re.MULTILINE)
     return _STUB.format(version=found[1] if found else "?").encode()
+
+
+def stage_wish(
+    settings: HostSettings, job: Job, node: int, name: str, files: Sequence[Shipped]
+) -> dict[str, Any]:
+    """Return the request to set up the run's stage on a host."""
+    kept = {file.path: file.modified for file in files if file.modified is not None}
+    wish = {"dir": settings.remote_dir, "run": job.id, "node": node, "name": name}
+    wish |= {"grace_s": settings.grace_s, "stop_grace_s": job.stop_grace_s}
+    return {**wish, "version": own_version(), "kept": kept}

@@ -37,13 +37,14 @@ from jupyter_dist.folder import RunFolder
 from jupyter_dist.hosts import openssh
 from jupyter_dist.hosts.arrivals import Arrivals
 from jupyter_dist.hosts.facts import HostFacts, host_facts
-from jupyter_dist.hosts.fleet import Fleet, FleetPoll, Start
+from jupyter_dist.hosts.fleet import Fleet, FleetPoll
 from jupyter_dist.hosts.host_messages import unreachable_pairs
 from jupyter_dist.hosts.links.link import LinkError
 from jupyter_dist.hosts.links.stream import FunctionTransport, Pipe, StreamLink, by_pipe, stage_program
 from jupyter_dist.hosts.openssh import SshSettings
 from jupyter_dist.hosts.settings import HostSettings
 from jupyter_dist.hosts.ssh_diagnosis import diagnose
+from jupyter_dist.hosts.start import Start
 from jupyter_dist.job import Job, State
 from jupyter_dist.supervise.log_index import LogIndexWriter
 from jupyter_dist.worker.host.machine import unreached

@@ -30,9 +30,10 @@ from jupyter_dist.agent.stores.s3_store import S3Store, signed
 from jupyter_dist.agent.stores.store import Store, StoreError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.hosts.arrivals import Arrivals
-from jupyter_dist.hosts.fleet import Fleet, Start
+from jupyter_dist.hosts.fleet import Fleet
 from jupyter_dist.hosts.links.mailbox import Mailbox, run_key
 from jupyter_dist.hosts.settings import HostSettings
+from jupyter_dist.hosts.start import Start
 from jupyter_dist.hosts.stores.object_store import BulkStore, driver_store
 from jupyter_dist.job import Job
 from tests.rigs.mailbox.faulty_store import FaultyStore

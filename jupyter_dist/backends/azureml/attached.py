@@ -1,26 +1,25 @@
-"""The backend of a run that shows an Azure ML job which somebody else has started. It starts nothing.
+"""The backend of a run that shows an Azure ML job.
 
-The backend reads the job's resource, its run history and the blobs of its logs. A failed request does not end
-the run.
+It reads the job's resource, its run history and the blobs of its logs.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import re
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ...errors import InputError
 from ...folder import RunFolder
-from ...job import Job, Poll, RankState, State
-from ..attached_job import AttachedJob
-from ..interface import Capabilities, Handle, Options
+from ...job import Job, RankState, State
+from ..attached_job import AttachedJob, JobEnd, JobStatus, lag_s, showing
+from ..interface import Capabilities, Options
 from ..platform_job import JobWatch
 from .checks import check_packages, whereabouts
-from .jobs import CommandJob, end_job, look_again, look_at
+from .jobs import end_job, look_again, look_at
 from .log_owners import ranks_asked_for, workers_of
 from .logs import JobLogs
 from .options import AzureMlOptions
@@ -29,8 +28,6 @@ from .workspace import MlWorkspace, NotAllowed, NotThere, WorkspaceId
 __all__ = ["AttachedCommandJob", "SeenCommandOptions"]
 
 _LOOK_EVERY_S = 3.0
-_LAG_S = 5.0
-"""Seconds after a job's end within which its last output may appear in its log."""
 _REFUSED_S, _AWAY_S = 30.0, 600.0
 """Seconds after the job's seen end that the backend waits for an unreadable log.
 
@@ -54,22 +51,68 @@ class SeenCommandOptions(Options):
     job: str
 
 
+class _Client:
+    """Reads one job and its logs."""
+
+    def __init__(self, job: Job, folder: RunFolder, cursor: Any) -> None:
+        workspace, name = MlWorkspace(_where(job.options)), str(job.options["job"])
+        about = workspace.jobs("GET", name, f"look after the job {name!r}")["properties"]
+        self._wanted = job.world_size
+        known = (cursor or {}).get("logs", {})
+        self._logs = JobLogs(workspace, name, folder, workers_of(about), known)
+        seen = look_at(workspace, name)
+        self._watch = JobWatch(functools.partial(look_again, workspace), seen, _LOOK_EVERY_S)
+        self._unread: str | None = None
+        """Why the log is not complete."""
+
+    @property
+    def cursor(self) -> Any:
+        return {"logs": self._logs.positions}
+
+    def look(self) -> JobStatus:
+        seen, trouble = self._watch.seen, self._watch.trouble  # before its log, which is then complete
+        logs, self._unread = self._logs, None
+        try:
+            rest_s = lag_s(logs.over) if logs.read(ended=seen.ended is not None) else math.inf
+        except Exception as error:
+            self._unread = str(error)
+            trouble = trouble or self._unread
+            rest_s = _REFUSED_S if isinstance(error, NotAllowed) else _AWAY_S
+        state = State.PENDING
+        if seen.ran or seen.status == "Running" or logs.ranks:
+            state = State.RUNNING
+        started = logs.began if seen.ended is not None or state is State.RUNNING else None
+        count = max([self._wanted, *(rank + 1 for rank in logs.ranks)])
+        ranks = tuple(RankState(rank, state, started=started) for rank in range(count))
+        doing = f"runs on {seen.machines}" if seen.status == "Running" else seen.waits_for
+        told = seen.ended or f"{seen.called} {doing}; see {seen.page}"
+        detail = "; ".join(filter(None, (trouble, told)))
+        if seen.ended is None:
+            return JobStatus(state, ranks, detail)
+        final = {"Completed": State.SUCCEEDED, "Canceled": State.STOPPED}.get(seen.status, State.FAILED)
+        return JobStatus(state, ranks, detail, JobEnd(final, seen.ended, logs.over, rest_s))
+
+    def close(self) -> str | None:
+        self._logs.close()
+        self._watch.close()
+        seen = self._watch.seen
+        lacking = "" if self._unread is None else f"; its log is not all here: {self._unread}"
+        return f"{seen.called} on {seen.machines}: {seen.status}; see {seen.page}{lacking}"
+
+
+def _end(options: Mapping[str, Any]) -> None:
+    end_job(MlWorkspace(_where(options)), str(options["job"]), wait_s=0)
+
+
 class AttachedCommandJob(AttachedJob):
-    """Shows one job. The handle is the job's name and options."""
+    """Shows one job."""
 
     name: ClassVar[str] = "azureml-job"
     options: ClassVar[type[Options]] = SeenCommandOptions
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        restarts=False, outlives=True, apart=True, visible=False, stacks=False, stop_grace_s=30.0
-    )
-    poll_interval_s: ClassVar[float] = 2.0
+    capabilities: ClassVar[Capabilities] = showing(stop_grace_s=30.0)
 
     def __init__(self) -> None:
-        self._watch: JobWatch[CommandJob] | None = None
-        self._logs: JobLogs | None = None
-        self._ended_since: float | None = None
-        self._unread: str | None = None
-        """Why the log is not complete."""
+        super().__init__(_Client, _end)
 
     @staticmethod
     def adopt(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,95 +156,6 @@ class AttachedCommandJob(AttachedJob):
                 job=name,
             ).model_dump(),
         }
-
-    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
-        return {"get": f"{_where(job.options).id}/jobs/{job.options['job']}"}
-
-    def poll(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> Poll:
-        try:
-            self._open(job, folder, handle, cursor)
-        except Exception as error:
-            return Poll(State.PENDING, self._ranks(handle, State.PENDING), cursor=cursor, detail=str(error))
-        assert self._watch is not None
-        assert self._logs is not None
-        seen, trouble = self._watch.seen, self._watch.trouble  # before its log, which is then complete
-        try:
-            over = self._logs.read(ended=seen.ended is not None) and self._is_over(seen, self._logs)
-            self._unread = None
-        except Exception as error:
-            self._unread = str(error)
-            trouble = trouble or self._unread
-            over = self._known_ended_s(seen) > (_REFUSED_S if isinstance(error, NotAllowed) else _AWAY_S)
-        return self._as_poll(handle, self._logs, seen, over, trouble)
-
-    def _known_ended_s(self, seen: CommandJob) -> float:
-        """Return the seconds since the end was first seen, or a negative number while the job runs."""
-        if seen.ended is None:
-            return -1.0
-        self._ended_since = self._ended_since or time.monotonic()
-        return time.monotonic() - self._ended_since
-
-    def _is_over(self, seen: CommandJob, logs: JobLogs) -> bool:
-        """Return whether the job ended so long ago that no more output will appear."""
-        known_s = self._known_ended_s(seen)
-        return known_s >= 0 and max(known_s, time.time() - (logs.over or time.time())) > _LAG_S
-
-    def _as_poll(
-        self, handle: Handle, logs: JobLogs, seen: CommandJob, over: bool, trouble: str | None
-    ) -> Poll:
-        cursor = {"logs": logs.positions}
-        if over:
-            final = {"Completed": State.SUCCEEDED, "Canceled": State.STOPPED}.get(seen.status, State.FAILED)
-            # The service reports only in its error text with which rank a failure began.
-            of_rank = State.SUCCEEDED if final is State.SUCCEEDED else State.STOPPED
-            ranks = self._ranks(handle, of_rank)
-            return Poll(final, ranks, final=True, cursor=cursor, detail=seen.ended)
-        runs = seen.ran or seen.status == "Running" or bool(logs.ranks)
-        state = State.RUNNING if runs else State.PENDING
-        doing = f"runs on {seen.machines}" if seen.status == "Running" else seen.waits_for
-        told = seen.ended or f"{seen.called} {doing}; see {seen.page}"
-        detail = "; ".join(filter(None, (trouble, told)))
-        return Poll(state, self._ranks(handle, state), cursor=cursor, detail=detail)
-
-    def _ranks(self, handle: Handle, state: State) -> tuple[RankState, ...]:
-        """Return the requested ranks, and any further ranks that have printed something."""
-        logs = self._logs
-        known = logs.ranks if logs is not None else []
-        began, over = (logs.began, logs.over) if logs is not None else (None, None)
-        return tuple(
-            RankState(
-                rank,
-                state,
-                started=None if state is State.PENDING else began,
-                ended=(over or time.time()) if state.ended else None,
-            )
-            for rank in range(max([handle["ranks"], *(rank + 1 for rank in known)]))
-        )
-
-    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
-        """Cancel the job itself, as the user asked."""
-        end_job(MlWorkspace(_where(handle)), str(handle["job"]), wait_s=0)
-
-    def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
-        if self._logs is not None:
-            self._logs.close()
-        if self._watch is None:
-            return None
-        self._watch.close()
-        seen = self._watch.seen
-        lacking = "" if self._unread is None else f"; its log is not all here: {self._unread}"
-        return f"{seen.called} on {seen.machines}: {seen.status}; see {seen.page}{lacking}"
-
-    def _open(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> None:
-        if self._watch is not None:
-            return
-        workspace = MlWorkspace(_where(handle))
-        name = str(handle["job"])
-        about = workspace.jobs("GET", name, f"look after the job {name!r}")["properties"]
-        known = (cursor or {}).get("logs", {})
-        self._logs = JobLogs(workspace, name, folder, workers_of(about), known)
-        seen = look_at(workspace, name)
-        self._watch = JobWatch(functools.partial(look_again, workspace), seen, _LOOK_EVERY_S)
 
 
 def _where(told: Mapping[str, Any]) -> WorkspaceId:

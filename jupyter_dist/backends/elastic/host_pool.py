@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import LaunchError
-from ...hosts.elastic_fleet import ElasticFleet, ElasticHost
+from ...hosts.fleet import Fleet
+from ...hosts.host import Host
 from ...job import Job
 from ..ranks.local_gpus import gpu_wish
 from ..ranks.placement import RankEnvironmentOptions, addresses
@@ -39,7 +40,7 @@ class HostPool:
     def __init__(
         self,
         job: Job,
-        fleet: ElasticFleet,
+        fleet: Fleet,
         wanted: RankEnvironmentOptions,
         hosts: Callable[[], Sequence[Mapping[str, Any]]],
         gone: Callable[[], Mapping[str, str]],
@@ -93,7 +94,7 @@ class HostPool:
         ready = [host for host in self._fleet.members if host.settled or host.failed]
         return len(ready) >= wanted or (bool(ready) and time.monotonic() - self._began > _FIRST_S)
 
-    def _is_out(self, host: ElasticHost, wanted: bool) -> bool:
+    def _is_out(self, host: Host, wanted: bool) -> bool:
         """Return whether the host is unusable. A temporary failure is retried after a while."""
         if host.failed or host.lost:
             now = time.monotonic()
@@ -103,7 +104,7 @@ class HostPool:
             return True
         return not wanted or self._is_silent(host)
 
-    def _is_silent(self, host: ElasticHost) -> bool:
+    def _is_silent(self, host: Host) -> bool:
         """Return whether the host counts as lost because it does not answer.
 
         If no host answers, the problem is on this machine: the ranks continue without a driver for the grace
@@ -114,7 +115,7 @@ class HostPool:
         answer = any(other.away is None for other in self._fleet.members if other.name in self._usable)
         return answer and time.time() - host.away > _AWAY_S
 
-    def _take_up(self, host: ElasticHost) -> bool:
+    def _take_up(self, host: Host) -> bool:
         """Return whether the host is usable from now on."""
         if host.away is not None or not host.settled or not self._has_gpus(host):
             return False
@@ -124,12 +125,12 @@ class HostPool:
         self._usable.add(host.name)
         return True
 
-    def _drop(self, host: ElasticHost) -> None:
+    def _drop(self, host: Host) -> None:
         if host.name in self._usable:
             self._usable.discard(host.name)
             host.signal(kill=True)
 
-    def _has_gpus(self, host: ElasticHost) -> bool:
+    def _has_gpus(self, host: Host) -> bool:
         """Return whether the host's agent has taken the GPUs for its slots.
 
         If it cannot, the host has failed.
@@ -155,7 +156,7 @@ class HostPool:
         failed = [host for host in self._fleet.members if host.failed and host.name not in gone]
         return [f"host {host.name}: {host.failed}" for host in failed]
 
-    def member(self, name: str) -> ElasticHost:
+    def member(self, name: str) -> Host:
         return next(host for host in self._fleet.members if host.name == name)
 
     def address(self, name: str) -> str:

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...folder import RunFolder, make_private, write_json
-from ...hosts.elastic_fleet import ElasticFleet
 from ...hosts.facts import HostProcess
-from ...hosts.fleet import Start
+from ...hosts.fleet import Fleet
+from ...hosts.start import Start
 from ...job import Job, Poll, RankState, State
 from ...worker import layout
 from ..ranks.placement import (
@@ -67,7 +67,7 @@ class RestartResize:
         job: Job,
         folder: RunFolder,
         attempt: int,
-        fleet: ElasticFleet,
+        fleet: Fleet,
         *,
         limits: Elastic,
         wanted: RankEnvironmentOptions,

@@ -27,10 +27,10 @@ from typing import Any
 
 from ...errors import DistError
 from ...folder import RunFolder, make_private, write_json
-from ...hosts.elastic_fleet import ElasticFleet
-from ...hosts.fleet import FleetPoll, Start
+from ...hosts.fleet import Fleet, FleetPoll
 from ...hosts.host import Host
 from ...hosts.openssh import LOCAL
+from ...hosts.start import Start
 from ...job import Job, Poll, RankState, State
 from ...worker.launchers.horovodrun_rank import GPUS
 from ..launchers.local_launcher import LocalLauncher
@@ -69,7 +69,7 @@ class ElasticLauncher:
     ) -> None:
         self._job, self._folder, self._options = job, folder, options
         self._look, self._launch = look, launch
-        self._fleet = ElasticFleet(job, folder, options.settings())
+        self._fleet = Fleet(job, folder, (), options.settings(), elastic=True)
         self._generation: dict[str, int] = {}
         self._retry_at: dict[str, float] = {}
         self._ask_at: dict[str, float] = {}

@@ -11,8 +11,9 @@ from typing import Any
 
 from ...errors import LaunchError
 from ...folder import RunFolder
-from ...hosts.fleet import Fleet, FleetPoll, Start
+from ...hosts.fleet import Fleet, FleetPoll
 from ...hosts.host import HostFacts, HostProcess
+from ...hosts.start import Start
 from ...job import Job, Poll, RankState, State
 from ...worker import layout
 from ..ranks.host_gpus import HostGpuWait, gpus_there, launcher_turn

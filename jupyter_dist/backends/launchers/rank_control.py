@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from ...errors import LaunchError
 from ...folder import RunFolder
-from ...hosts.fleet import Fleet, FleetPoll, Start
+from ...hosts.fleet import Fleet, FleetPoll
+from ...hosts.start import Start
 from ...job import Job, RankState
 from ...processes.leftovers import is_of
 from ...record.process_identity import start_ticks

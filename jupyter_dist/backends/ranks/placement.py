@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...hosts.facts import HostFacts
-from ...hosts.fleet import Start
 from ...hosts.openssh import LOCAL
+from ...hosts.start import Start
 from ...job import Job
 from ...worker.gpus.lease import GpuRequest
 from ...worker.horovod import gpus as horovod_gpus

@@ -1,11 +1,9 @@
-"""The backend of a run that shows a training job which somebody else has started. It starts nothing.
-
-The backend reads DescribeTrainingJob and CloudWatch. A failed request ends nothing: the job is not ours.
-"""
+"""The backend of a run that shows a training job: it reads DescribeTrainingJob and CloudWatch."""
 
 from __future__ import annotations
 
 import functools
+import math
 import re
 import time
 from collections.abc import Mapping
@@ -14,13 +12,13 @@ from typing import Any, ClassVar
 
 from ...errors import DistError, InputError
 from ...folder import RunFolder
-from ...job import Job, Poll, RankState, State
-from ..attached_job import AttachedJob
-from ..interface import Capabilities, Extensions, Handle, Options
+from ...job import Job, RankState, State
+from ..attached_job import AttachedJob, JobEnd, JobStatus, lag_s, showing
+from ..interface import Capabilities, Extensions, Options
 from ..platform_job import JobWatch
 from .account import AwsAccount, region_of
 from .billing import bill, so_far
-from .jobs import TrainingJob, describe, look_again, look_at, read
+from .jobs import describe, look_again, look_at, read
 from .log_owners import Speakers
 from .logs import ConsoleLogs
 from .model_download import fetch_model
@@ -28,8 +26,6 @@ from .model_download import fetch_model
 __all__ = ["AttachedTrainingJob", "SeenJobOptions"]
 
 _LOOK_EVERY_S = 3.0
-_LAG_S = 5.0
-"""Seconds after a job's end within which its last output may appear in CloudWatch."""
 _NO_LOG_S = 60.0
 """Seconds after the job's end that the backend waits for an unreadable log."""
 
@@ -48,23 +44,72 @@ def _fetch_model(job: Job, folder: RunFolder, into: Path) -> None:
     fetch_model(AwsAccount(asked.profile, asked.region), [asked.job], into)
 
 
+class _Client:
+    """Reads one training job and its log in CloudWatch."""
+
+    cursor: None = None
+
+    def __init__(self, job: Job, folder: RunFolder, cursor: Any) -> None:
+        asked, self._wanted = SeenJobOptions(**job.options), job.world_size
+        account = AwsAccount(asked.profile, asked.region)
+        told = describe(account, asked.job)
+        self._speakers = Speakers.of(told)
+        self._logs = ConsoleLogs(account, asked.job, folder, self._speakers)
+        look = functools.partial(look_again, account)
+        self._watch = JobWatch(look, read(told, account.region), _LOOK_EVERY_S)
+
+    def look(self) -> JobStatus:
+        seen, trouble = self._watch.seen, self._watch.trouble  # before its log, which is then complete
+        try:
+            rest_s = lag_s(seen.over or 0.0) if self._logs.read() else math.inf
+        except Exception as error:
+            trouble, rest_s = trouble or str(error), _NO_LOG_S
+        said = self._logs.ranks
+        state = State.RUNNING if said or seen.began is not None else State.PENDING
+        ranks = tuple(
+            RankState(
+                rank,
+                state,
+                host=self._speakers.host_of(rank),
+                started=seen.began or (said[rank][0] if rank in said else None),
+            )
+            for rank in range(max([self._wanted, *(rank + 1 for rank in said)]))
+        )
+        told = f"job {seen.name} {seen.waits_for}; see {seen.page}"
+        if seen.secondary == "Training":
+            told = so_far(seen, time.time())
+        detail = "; ".join(filter(None, (trouble, told)))
+        if seen.ended is None:
+            return JobStatus(state, ranks, detail)
+        final = {"Completed": State.SUCCEEDED, "Stopped": State.STOPPED}.get(seen.status, State.FAILED)
+        return JobStatus(state, ranks, detail, JobEnd(final, seen.ended, seen.over, rest_s))
+
+    def close(self) -> str | None:
+        self._watch.close()
+        return bill(self._watch.seen)
+
+
+def _end(options: Mapping[str, Any]) -> None:
+    asked = SeenJobOptions(**options)
+    account = AwsAccount(asked.profile, asked.region)
+    try:
+        with account.asking(f"stop the training job {asked.job!r}") as client:
+            client.stop_training_job(TrainingJobName=asked.job)
+    except DistError:
+        if look_at(account, asked.job).active:
+            raise
+
+
 class AttachedTrainingJob(AttachedJob):
-    """Shows one training job. The handle is the job's name and options."""
+    """Shows one training job."""
 
     name: ClassVar[str] = "sagemaker-job"
     options: ClassVar[type[Options]] = SeenJobOptions
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        restarts=False, outlives=True, apart=True, visible=False, stacks=False, stop_grace_s=150.0
-    )
+    capabilities: ClassVar[Capabilities] = showing(stop_grace_s=150.0)
     extensions: ClassVar[Extensions] = Extensions(fetch_model=_fetch_model)
-    poll_interval_s: ClassVar[float] = 2.0
 
     def __init__(self) -> None:
-        self._account: AwsAccount | None = None
-        self._watch: JobWatch[TrainingJob] | None = None
-        self._logs: ConsoleLogs | None = None
-        self._speakers: Speakers | None = None
-        self._blind_since: float | None = None
+        super().__init__(_Client, _end)
 
     @staticmethod
     def adopt(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,80 +138,6 @@ class AttachedTrainingJob(AttachedJob):
             "options": SeenJobOptions(job=name, profile=profile, region=region).model_dump(),
             "metrics": {each["Name"]: each["Regex"] for each in definitions if _usable(each["Regex"])},
         }
-
-    def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
-        return {"describe_training_job": {"TrainingJobName": job.options["job"]}}
-
-    def poll(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> Poll:
-        try:
-            self._open(job, folder, handle)
-        except Exception as error:
-            return Poll(State.PENDING, RankState.all(handle["ranks"]), detail=str(error))
-        assert self._watch is not None
-        assert self._logs is not None
-        seen, trouble = self._watch.seen, self._watch.trouble  # before its log, which is then complete
-        try:
-            complete = self._logs.read()
-            self._blind_since = None
-        except Exception as error:
-            self._blind_since = self._blind_since or time.monotonic()
-            complete = seen.ended is not None and time.monotonic() - self._blind_since > _NO_LOG_S
-            trouble = trouble or str(error)
-        over = seen.ended is not None and complete and time.time() - (seen.over or 0.0) > _LAG_S
-        return self._as_poll(seen, handle, over, trouble)
-
-    def _as_poll(self, seen: TrainingJob, handle: Handle, over: bool, trouble: str | None) -> Poll:
-        assert self._logs is not None
-        assert self._speakers is not None
-        said = self._logs.ranks
-        runs = bool(said) or seen.began is not None
-        final = {"Completed": State.SUCCEEDED, "Stopped": State.STOPPED}.get(seen.status, State.FAILED)
-        # The service does not report with which rank a failure began.
-        of_rank = State.SUCCEEDED if final is State.SUCCEEDED else State.STOPPED
-        ranks = tuple(
-            RankState(
-                rank,
-                of_rank if over else State.RUNNING if runs else State.PENDING,
-                host=self._speakers.host_of(rank),
-                started=seen.began or (said[rank][0] if rank in said else None),
-                ended=seen.over if over else None,
-            )
-            for rank in range(max([handle["ranks"], *(rank + 1 for rank in said)]))
-        )
-        if over:
-            return Poll(final, ranks, final=True, detail=seen.ended)
-        told = f"job {seen.name} {seen.waits_for}; see {seen.page}"
-        if seen.secondary == "Training":
-            told = so_far(seen, time.time())
-        state = State.RUNNING if runs else State.PENDING
-        return Poll(state, ranks, detail="; ".join(filter(None, (trouble, told))))
-
-    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
-        """Stop the job itself, as the user asked."""
-        self._open(job, folder, handle)
-        assert self._account is not None
-        try:
-            with self._account.asking(f"stop the training job {handle['job']!r}") as client:
-                client.stop_training_job(TrainingJobName=handle["job"])
-        except DistError:
-            if look_at(self._account, handle["job"]).active:
-                raise
-
-    def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
-        if self._watch is None:
-            return None
-        self._watch.close()
-        return bill(self._watch.seen)
-
-    def _open(self, job: Job, folder: RunFolder, handle: Handle) -> None:
-        if self._watch is not None:
-            return
-        self._account = account = AwsAccount(handle["profile"], handle["region"])
-        told = describe(account, handle["job"])
-        self._speakers = Speakers.of(told)
-        self._logs = ConsoleLogs(account, handle["job"], folder, self._speakers)
-        look = functools.partial(look_again, account)
-        self._watch = JobWatch(look, read(told, account.region), _LOOK_EVERY_S)
 
 
 def _usable(pattern: str) -> bool:

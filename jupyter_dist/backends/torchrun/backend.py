@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 from ...errors import InputError, MissingEngine
 from ...folder import RunFolder
-from ...hosts.fleet import Fleet, Start
+from ...hosts.fleet import Fleet
+from ...hosts.start import Start
 from ...job import Job
 from ...worker.gpus.devices import visible_gpus
 from ...worker.layout import attempt_path

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 
 from jupyter_dist.backends.azureml import attached
 from jupyter_dist.backends.azureml.attached import AttachedCommandJob
-from jupyter_dist.backends.azureml.jobs import read
 from jupyter_dist.backends.azureml.log_owners import logs_of, ranks_asked_for, speaker
 from jupyter_dist.backends.azureml.logs import _ANEW, JobLogs, _OneLog, _Piece
 from jupyter_dist.backends.azureml.workspace import MlWorkspace, WorkspaceId
@@ -261,16 +259,6 @@ def test_a_log_that_may_not_be_read(
     plane.heal()
     wait_for_end(run)
     assert (run.state, run.log(0)) == (State.SUCCEEDED, "x\n")
-
-
-def test_what_a_job_prints_last_may_come_after_its_end(tmp_path: Path) -> None:
-    told = {"name": "theirs", "properties": {"status": "Completed"}}
-    workspace = MlWorkspace(WorkspaceId("s", "g", "w"))
-    backend, logs = AttachedCommandJob(), JobLogs(workspace, "theirs", RunFolder(tmp_path), 1, {})
-    assert not backend._is_over(read({**told, "properties": {"status": "Finalizing"}}, ""), logs)
-    for over, is_over in ((time.time(), False), (None, False), (time.time() - 60, True)):
-        logs.over = over
-        assert backend._is_over(read(told, ""), logs) is is_over
 
 
 LOG = b"".join(b"line %d\n" % number for number in range(40)) + b"last"

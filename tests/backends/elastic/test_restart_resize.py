@@ -20,12 +20,13 @@ from jupyter_dist.backends.elastic.rounds import Elastic
 from jupyter_dist.backends.ranks.placement import RankEnvironmentOptions
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.hosts.facts import HostFacts, HostProcess
-from jupyter_dist.hosts.fleet import FleetPoll, Start
+from jupyter_dist.hosts.fleet import FleetPoll
+from jupyter_dist.hosts.start import Start
 from jupyter_dist.job import Job, Poll, State
 
 
 class Hosts:
-    """In place of a ElasticFleet. What is started runs until a test says otherwise."""
+    """In place of an elastic Fleet. What is started runs until a test says otherwise."""
 
     def __init__(self) -> None:
         self.members: list[Any] = []
