@@ -225,15 +225,18 @@ class Status:
 
     def to_json(self) -> dict[str, Any]:
         # `asdict` copies each value of each rank, which is slow for thousands of ranks.
-        ranks = [vars(rank) for rank in self.ranks]
-        return {**dataclasses.asdict(dataclasses.replace(self, ranks=())), "ranks": ranks}
+        # The ranks are the last key, because record/stored_status.py compares the end of the file.
+        told = dataclasses.asdict(dataclasses.replace(self, ranks=()))
+        del told["ranks"]
+        return {**told, "ranks": [vars(rank) for rank in self.ranks]}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Status:
+    def from_json(cls, data: Mapping[str, Any], ranks: tuple[RankState, ...] | None = None) -> Status:
+        """Return the status. `ranks`: the ranks of `data`, if the caller has parsed them."""
         known = {f.name for f in dataclasses.fields(cls)}
         kept = {k: v for k, v in data.items() if k in known}
         kept["state"] = State(kept["state"])
-        kept["ranks"] = tuple(RankState.from_json(r) for r in kept.get("ranks", ()))
+        kept["ranks"] = tuple(map(RankState.from_json, kept.get("ranks", ()))) if ranks is None else ranks
         if kept.get("carrier"):
             kept["carrier"] = tuple(kept["carrier"])
         if kept.get("supervisor"):

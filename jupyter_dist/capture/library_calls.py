@@ -19,7 +19,8 @@ from ..worker.pickling.used_names import code_names
 from . import call_rules
 from .call_rules import Callee, Import
 from .known_modules import KnownModules
-from .notebook_history import RanCell, tree
+from .notebook_history import RanCell
+from .ran_statements import Place, RanStatements, Statement, first_line
 
 __all__ = ["Found", "search"]
 
@@ -32,17 +33,6 @@ class Found:
 
     calls: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-
-class _Statement(NamedTuple):
-    cell: RanCell
-    node: ast.stmt
-    binds: frozenset[str]
-    words: frozenset[str]
-
-    @property
-    def where(self) -> str:
-        return f"In[{self.cell.number}], line {_first_line(self.node) + self.cell.lines_before}"
 
 
 class _Repeat(NamedTuple):
@@ -82,14 +72,13 @@ def search(
     found = Found()
     if not any(_MAYBE.search(cell.text) for cell in cells):
         return found
-    ran = [statement for cell in cells for statement in _statements(cell)]
-    search = _Search(ran, namespace, hidden, is_own)
-    in_cell = {ast.unparse(node) for top in own_cell for node in _registering(top)}
+    search = _Search(RanStatements(cells), namespace, hidden, is_own)
+    in_cell = frozenset().union(*map(_registering, own_cell))
     known = KnownModules(used, here, is_own)
     missed: dict[str, str] = {}
-    for place, statement in enumerate(ran):
+    for place, statement in search.candidates():
         repeat = search.repeat(statement)
-        if repeat is None or any(ast.unparse(node) in in_cell for node in _registering(statement.node)):
+        if repeat is None or not in_cell.isdisjoint(_registering(statement.node)):
             continue
         callee = repeat.callees[0]
         if not known.has(callee.library):
@@ -132,28 +121,30 @@ class _Search:
 
     def __init__(
         self,
-        ran: Sequence[_Statement],
+        ran: RanStatements,
         namespace: Mapping[str, Any],
         hidden: Collection[str],
         is_own: Callable[[str], bool],
     ) -> None:
-        self._namespace, self._hidden, self._is_own = namespace, hidden, is_own
+        self._ran, self._namespace, self._hidden, self._is_own = ran, namespace, hidden, is_own
         self.made: dict[str, str] = {}
         """Names that code for the ranks binds, and the library of each value."""
         self._imported: dict[str, Import] = {}
-        self._bound: dict[str, list[tuple[int, ast.stmt]]] = {}
-        for place, statement in enumerate(ran):
-            for name in statement.binds:
-                self._bound.setdefault(name, []).append((place, statement.node))
+        for _, statement in ran.with_any({"import"}):
             if isinstance(statement.node, ast.ImportFrom) and statement.node.module:
                 for alias in statement.node.names:
                     self._imported[alias.asname or alias.name] = (statement.node.module, alias.name)
 
-    def repeat(self, statement: _Statement) -> _Repeat | None:
+    def candidates(self) -> Iterator[tuple[Place, Statement]]:
+        """Yield the statements of the cells that may call or set something of a library."""
+        aliases = {name for name, (_, original) in self._imported.items() if _may_be(original)}
+        return self._ran.with_any(aliases, call_rules.MAYBE, subscripted=self._imported.keys())
+
+    def repeat(self, statement: Statement) -> _Repeat | None:
         """Return how a rank repeats a statement. None for a statement that calls none of the functions."""
         node = statement.node
         names = {self._imported[word][1] for word in statement.words & self._imported.keys()}
-        if not (_sets_entry(node) or any(map(call_rules.MAYBE.fullmatch, names | statement.words))):
+        if not (_sets_entry(node) or any(map(_may_be, names | statement.words))):
             return None
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             return self._decorated(node, statement.cell)
@@ -166,7 +157,7 @@ class _Search:
         code = _padded(ast.unparse(node), node) if active and self._is_repeatable(node) else None
         return _Repeat(callees, code, handle)
 
-    def values(self, place: int, repeat: _Repeat) -> tuple[dict[str, Any], dict[str, Import]] | None:
+    def values(self, place: Place, repeat: _Repeat) -> tuple[dict[str, Any], dict[str, Import]] | None:
         """Return the values of the names that the code reads, and the objects to import instead.
 
         None if a value is not the statement's any more.
@@ -188,12 +179,12 @@ class _Search:
                 return None
         return found, imported
 
-    def _was_replaced(self, name: str, place: int) -> bool:
+    def _was_replaced(self, name: str, place: Place) -> bool:
         """Return whether a later statement has given a variable another value.
 
         A function or a class that was defined anew is the one to register.
         """
-        bound = self._bound.get(name, [])
+        bound = self._ran.bindings(name)
         before = [node for at, node in bound if at <= place]
         last = bound[-1][1] if bound else None
         if not before or last is before[-1] or isinstance(last, _DEFINITIONS):
@@ -281,7 +272,7 @@ class _Search:
             return _Repeat(callees, None)
         # Its name has another value now, as with `def _`, or the decorator has made an object of the library.
         # So the rank defines the function again.
-        first = _first_line(node)
+        first = first_line(node)
         lines = cell.text.splitlines()[first - 1 : node.end_lineno]
         home = str(type(self._namespace.get(node.name)).__module__).partition(".")[0]
         binds = node.name if home == callees[0].library and node.name not in self._hidden else ""
@@ -294,7 +285,7 @@ class _Search:
             return False
         if isinstance(node, ast.ClassDef):
             return isinstance(value, type)
-        line = _first_line(node)
+        line = first_line(node)
         code = getattr(value, "__code__", None)
         return isinstance(code, types.CodeType) and (code.co_name, code.co_firstlineno) == (node.name, line)
 
@@ -305,13 +296,13 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import,
 _BUILTINS = frozenset(dir(__builtins__) if isinstance(__builtins__, types.ModuleType) else __builtins__)
 
 
+@functools.lru_cache(10_000)
+def _may_be(name: str) -> bool:
+    return call_rules.MAYBE.fullmatch(name) is not None
+
+
 def _sets_entry(node: ast.stmt) -> bool:
     return isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)
-
-
-def _first_line(node: ast.stmt) -> int:
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(item.lineno for item in decorators)])
 
 
 def _function(node: ast.expr) -> ast.expr:
@@ -335,37 +326,16 @@ def _effects(node: ast.stmt) -> Iterator[ast.Call | ast.Subscript]:
                     yield from _effects(statement)
 
 
-def _registering(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield calls and decorators with a name that may register something."""
+@functools.lru_cache(1000)
+def _registering(node: ast.stmt) -> frozenset[str]:
+    """Return calls and decorators with a name that may register something, as text."""
+    found = set()
     for inner in ast.walk(node):
-        found = [inner] if isinstance(inner, ast.Call) else getattr(inner, "decorator_list", [])
-        for item in found:
+        for item in [inner] if isinstance(inner, ast.Call) else getattr(inner, "decorator_list", []):
             names = call_rules.dotted(_function(item))
             if names is not None and call_rules.MAYBE.fullmatch(names[-1]):
-                yield item
-
-
-def _statements(cell: RanCell) -> list[_Statement]:
-    """Return the top-level statements of a cell that have run without an error."""
-    return [
-        _Statement(cell, node, binds, words)
-        for node, binds, words in _parsed(cell.text)
-        if (node.end_lineno or node.lineno) + cell.lines_before < cell.end
-    ]
-
-
-@functools.lru_cache(1000)
-def _parsed(text: str) -> tuple[tuple[ast.stmt, frozenset[str], frozenset[str]], ...]:
-    parsed = tree(text)
-    found = []
-    for node in parsed.body if parsed is not None else ():
-        try:
-            code = compile(ast.Module([node], []), "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
-        except (SyntaxError, ValueError, RecursionError):
-            return ()
-        names = code_names(code)
-        found.append((node, names.writes, names.words))
-    return tuple(found)
+                found.add(ast.unparse(item))
+    return frozenset(found)
 
 
 @functools.lru_cache(1000)
@@ -375,4 +345,4 @@ def _compiled(code: str) -> types.CodeType:
 
 def _padded(code: str, node: ast.stmt) -> str:
     """Return code with the line number that it has in its cell, for tracebacks."""
-    return "\n" * (_first_line(node) - 1) + code
+    return "\n" * (first_line(node) - 1) + code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import threading
 from collections import OrderedDict
 from pathlib import Path
@@ -28,7 +29,7 @@ _MAX_NOTES = 50
 _MAX_REPR = 20_000
 _KEPT = 64
 _METRIC = b'"kind":"metric","step":'
-_WORDS = (b'"progress"', b'"note"', b'"result"')
+_WORD = re.compile(rb'"(?:progress|note|result)"')
 _known: OrderedDict[tuple[Path, int], RankReports] = OrderedDict()
 _known_lock = threading.Lock()
 
@@ -41,6 +42,9 @@ class RankReports:
         self._folder, self._attempt = folder, attempt
         self._files: list[GrowingFile] = []
         self._bars: list[dict[int, Bar]] = []
+        self._rows: dict[int, RankProgress] = {}
+        """By rank: what `progress` returns, without the ranks whose bars have changed since."""
+        self._changed: set[int] = set()
         self._shown_to: list[int] = []
         """By rank: the offset in the events up to which rich output has been read."""
         self._in_digest: bool | None = None
@@ -75,6 +79,7 @@ class RankReports:
                     tail.skip_to_tail(_PROGRESS_TAIL)
                     if tail.offset:
                         self._bars[rank].clear()
+                        self._changed.add(rank)
                         self._take(rank, tail.read())
                         continue
                 while data := file.read():
@@ -113,9 +118,9 @@ class RankReports:
         self.shown.take(rank, data[known:], offset + known)
 
     def _take(self, rank: int, data: bytes) -> None:
-        if not any(word in data for word in _WORDS):
+        if not _WORD.search(data):
             return
-        lines = [line for line in data.split(b"\n") if any(word in line[:200] for word in _WORDS)]
+        lines = [line for line in data.split(b"\n") if _WORD.search(line, 0, 200)]
         for event in parse_lines(lines):
             kind = event.get("kind")
             if kind == "progress":
@@ -138,6 +143,7 @@ class RankReports:
         key, n, when = event.get("id"), _number(event.get("n")), _number(event.get("time"))
         if not isinstance(key, int) or n is None or when is None:
             return  # a rank may write anything
+        self._changed.add(rank)
         bars = self._bars[rank]
         total = _number(event.get("total"))
         desc = one_line(str(event.get("desc") or ""), 80)
@@ -153,19 +159,23 @@ class RankReports:
 
         If all are done, the latest bar.
         """
-        found: list[RankProgress] = []
         with self._lock:
-            for rank, bars in enumerate(self._bars):
-                if not bars:
-                    continue
-                active = [key for key in sorted(bars) if not bars[key].done]
-                key = active[0] if active else max(bars, key=lambda k: bars[k].samples[-1][0])
-                inner = [_shown(bars[within]) for within in active[1 : 1 + _MAX_INNER]]
-                bar: RankProgress = {"rank": rank, "id": key, "inner": inner, **_shown(bars[key])}
-                if not inner:
-                    del bar["inner"]
-                found.append(bar)
-        return found
+            for rank in self._changed:
+                self._rows.pop(rank, None)
+                if self._bars[rank]:
+                    self._rows[rank] = _row(rank, self._bars[rank])
+            self._changed.clear()
+            return [self._rows[rank] for rank in sorted(self._rows)]
+
+
+def _row(rank: int, bars: dict[int, Bar]) -> RankProgress:
+    active = [key for key in sorted(bars) if not bars[key].done]
+    key = active[0] if active else max(bars, key=lambda k: bars[k].samples[-1][0])
+    inner = [_shown(bars[within]) for within in active[1 : 1 + _MAX_INNER]]
+    bar: RankProgress = {"rank": rank, "id": key, "inner": inner, **_shown(bars[key])}
+    if not inner:
+        del bar["inner"]
+    return bar
 
 
 def _read(path: Path, first: int, end: int) -> bytes:

@@ -15,12 +15,13 @@ class GrowingFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._name = os.fspath(path)  # a run of thousands of ranks asks for thousands of sizes at once
         self.offset = 0
 
     def skip_to_tail(self, nbytes: int) -> None:
         """Skip all but the last `nbytes` bytes. The next read may begin within a line."""
         try:
-            size = os.stat(self.path).st_size
+            size = os.stat(self._name).st_size
         except OSError:
             return
         if size - self.offset > nbytes:
@@ -33,9 +34,9 @@ class GrowingFile:
         Empty if there are none. Call until it is empty.
         """
         try:
-            if os.stat(self.path).st_size <= self.offset:
+            if os.stat(self._name).st_size <= self.offset:
                 return b""
-            with open(self.path, "rb") as file:
+            with open(self._name, "rb") as file:
                 data = os.pread(file.fileno(), most, self.offset)
                 if most < _MAX_READ and b"\n" not in data:
                     data = os.pread(file.fileno(), _MAX_READ, self.offset)

@@ -13,13 +13,13 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import RunNotFound
 from ..folder import RunFolder
 from ..job import Job, RankState, State, Status
 from ..worker.output.time_index import Times
+from . import stored_status
 from .process_identity import SILENCE_S, boot_id, start_ticks, supervised
 
 __all__ = [
@@ -45,9 +45,6 @@ _GRACE_S = 30.0
 
 _BEGINNING = b'{"seq":'
 """The beginning of each event that `EventWriter` writes."""
-_WORTH_KEEPING_BYTES, _MOST_KEPT = 1 << 14, 8
-_parsed_states: dict[Path, tuple[tuple[int, int, int], Status]] = {}
-"""The newest large states by their file: inode, time and size of the parsed version, and the status."""
 
 
 class Line(NamedTuple):
@@ -83,43 +80,16 @@ def job(folder: RunFolder) -> Job:
         raise RunNotFound(f"{str(folder.path)!r} {why}.") from error
 
 
-def _stored(folder: RunFolder) -> Status | None:
-    """Read the status as written. Returns None if there is none yet. Raises ValueError if it is invalid.
-
-    Each version of the file is parsed once: a run of thousands of ranks has megabytes of status.
-    """
-    try:
-        with folder.state.open("rb") as file:
-            info = os.fstat(file.fileno())
-            version = (info.st_ino, info.st_mtime_ns, info.st_size)
-            known = _parsed_states.get(folder.state)
-            if known is not None and known[0] == version:
-                return known[1]
-            data = json.loads(file.read())
-    except FileNotFoundError:
-        return None
-    try:
-        found = Status.from_json(data)
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(str(error)) from error
-    if info.st_size > _WORTH_KEEPING_BYTES:
-        _parsed_states.pop(folder.state, None)
-        _parsed_states[folder.state] = version, found
-        for oldest in list(_parsed_states)[:-_MOST_KEPT]:
-            _parsed_states.pop(oldest, None)
-    return found
-
-
 def status(folder: RunFolder) -> Status:
     """Return the run's current status. A run whose supervisor is gone is `lost`. Nothing is written."""
     try:
-        found = _stored(folder)
+        found = stored_status.read(folder)
         if found is not None and not found.state.ended and not supervised(found):
             # The supervisor may have written its last state after the first read and before its end. And a
             # network disk may answer from a cache, which a listing of the folder renews.
             with contextlib.suppress(OSError):
                 os.listdir(folder.path)
-            found = _stored(folder)
+            found = stored_status.read(folder)
     except (OSError, ValueError) as error:
         return Status(folder.id, State.LOST, reason=f"{folder.state.name} cannot be read: {error}")
     if found is None:

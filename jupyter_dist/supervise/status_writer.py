@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import time
 
-from ..folder import RunFolder, write_json
-from ..job import Status
+from ..folder import RunFolder, write_bytes
+from ..job import RankState, Status
 
 __all__ = ["StatusWriter", "log"]
 
@@ -28,6 +29,7 @@ class StatusWriter:
         self.status = status
         self._written = 0.0
         self._missed = 0
+        self._encoded_ranks: tuple[tuple[RankState, ...], bytes] = ((), b"[]")
         self.unwritable: str | None = None
         """Why the newest failed write failed; None if every write succeeded."""
 
@@ -61,11 +63,18 @@ class StatusWriter:
         self._missed = 0
         # On a full disk the run continues, and a later write succeeds when there is space.
         try:
-            write_json(self._folder.state, self.status.to_json())
+            write_bytes(self._folder.state, self._encoded())
         except OSError as error:
             self.unwritable = error.strerror or str(error)
             with contextlib.suppress(OSError):
                 log(f"cannot write {self._folder.state.name}: {error}")
+
+    def _encoded(self) -> bytes:
+        """Return the status as JSON. The ranks are encoded again only if they have changed."""
+        told = self.status.to_json()
+        if self.status.ranks is not self._encoded_ranks[0]:
+            self._encoded_ranks = self.status.ranks, json.dumps(told["ranks"]).encode()
+        return json.dumps({**told, "ranks": []}).encode().removesuffix(b"[]}") + self._encoded_ranks[1] + b"}"
 
     def _is_being_removed(self) -> bool:
         """Return whether somebody is removing the run's folder: its job.json is missing then.

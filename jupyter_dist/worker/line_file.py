@@ -34,14 +34,15 @@ class LineFile:
         """Append a line, which ends with a newline. Raises OSError if the line is not whole in the file."""
         if self._torn:
             line = b"\n" + line
-        done = 0
+        done = os.write(self._fd, line)  # if this raises, nothing is written
+        if done == len(line):
+            self._torn = False
+            return
         try:
-            done = os.write(self._fd, line)
             while done < len(line):
                 done += os.write(self._fd, line[done:])
         finally:
-            if done:
-                self._torn = line[done - 1] != 10
+            self._torn = line[done - 1] != 10
 
     def close(self) -> None:
         os.close(self._fd)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from jupyter_dist.queries.metrics import event_lines
 from jupyter_dist.record.cursor import Tail
 from jupyter_dist.record.metrics import points as metrics
 from jupyter_dist.showing import summary_curves
+from jupyter_dist.worker.output import events
 from jupyter_dist.worker.output.events import EventWriter
 from tests.rigs.run_maker import RunMaker
 
@@ -82,6 +84,36 @@ def test_many_lines_at_once_are_what_they_are_one_by_one(tmp_path: Path) -> None
     assert event_lines.table([*lines[:30], lines[30][:-4], *lines[31:]]) is None
     assert event_lines.table([*lines, lines[0]]) is None
     assert event_lines.table(lines[:3]) is None
+
+
+def test_the_time_of_a_metric_is_that_of_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the clock of the machine that started the run. An earlier release wrote it with a decimal point."""
+    path = tmp_path / "events.jsonl"
+    monkeypatch.setenv("JUPYTER_DIST_CLOCK_OFFSET_S", "-3600.25")
+    writer = events.open_writer(str(path))
+    stamps = []
+    try:
+        for step in range(40):
+            before = time.time_ns()
+            writer.metric({"loss": 0.5}, step)
+            stamps.append((before, time.time_ns()))
+        writer.note("the end")
+    finally:
+        events.close()
+        monkeypatch.delenv("JUPYTER_DIST_CLOCK_OFFSET_S")
+        events.open_writer(str(tmp_path / "other"))  # without an offset, for the tests that follow
+        events.close()
+    *lines, last = path.read_bytes().splitlines()
+    times = [json.loads(line)["time"] for line in lines]
+    for found, (before, after) in zip(times, stamps, strict=True):
+        assert before // 1000 <= round((found + 3600.25) * 1e6) <= after // 1000
+    assert times[-1] <= json.loads(last)["time"] < times[-1] + 60, "all kinds of events have one clock"
+    earlier = [re.sub(rb"(\d{6})e-6", rb".\1", line) for line in lines]
+    assert earlier[0] != lines[0]
+    for form in (lines, earlier):
+        for found_rows in (event_lines.table(form), event_lines.block(b"\n".join(form) + b"\n")):
+            assert found_rows is not None
+            assert found_rows[1][:, 0].tolist() == times
 
 
 def test_a_block_of_one_make_is_what_its_lines_are(tmp_path: Path) -> None:

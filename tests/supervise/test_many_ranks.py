@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from jupyter_dist.supervise.requests import Requests
 from jupyter_dist.supervise.run_context import RunContext
 from jupyter_dist.supervise.status_writer import StatusWriter
 from tests.rigs.run_maker import BEGAN, RunMaker
+from tests.rigs.stopwatch import Stopwatch
 
 RANKS = 1000
 _TURN_S, _QUESTION_S = 0.2, 0.05
@@ -114,6 +116,44 @@ def test_a_question_about_a_run_is_quick(many: RunMaker) -> None:
         took.append(cpu_s(lambda: queries.run(many.folder.id)))
     assert min(took) < _QUESTION_S, took
     assert len(queries.run(many.folder.id)["ranks"]) == RANKS
+
+
+def test_a_question_after_each_heartbeat_is_answered_within_the_limit(many: RunMaker) -> None:
+    """On the clock of the user, who waits for the answer."""
+    writer = StatusWriter(many.folder, many.status)
+    queries.run(many.folder.id)
+    for number in range(10):
+        many.event(number, "progress", id=1, n=2, total=10, desc="epoch")
+        writer.write()
+        watch = Stopwatch()
+        found = queries.run(many.folder.id)
+        assert watch.under(_QUESTION_S)
+        assert found["progress_by_rank"][number]["n"] == 2
+    assert [row["rank"] for row in found["progress_by_rank"]] == list(range(RANKS))
+
+
+def test_ranks_are_encoded_again_only_if_they_have_changed(
+    many: RunMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[int] = []
+    dumps = json.dumps
+
+    def counted(data: Any) -> str:
+        encoded.append(len(data))
+        return dumps(data)
+
+    monkeypatch.setattr("jupyter_dist.supervise.status_writer.json.dumps", counted)
+    writer = StatusWriter(many.folder, many.status)
+    for _ in range(3):
+        writer.write()
+        assert json.loads(many.folder.state.read_bytes()) == writer.status.to_json()
+    assert encoded.count(RANKS) == 1
+    ranks = list(writer.status.ranks)
+    ranks[7] = RankState(7, State.FAILED, host='a "b": []}')
+    for changed in (tuple(ranks), (), tuple(ranks[:5])):
+        writer.update(ranks=changed, reason='"ranks": []}')
+        assert json.loads(many.folder.state.read_bytes()) == writer.status.to_json()
+        assert reader.status(many.folder).ranks == changed
 
 
 def test_a_state_is_parsed_once_and_each_new_one_is_seen(many: RunMaker) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,49 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 """
     found, _ = limited(tmp_path / "none", code)
     assert found == "x" * 5_000_000
+
+
+_TWO_LOOPS = """
+import mmap, struct, sys, threading
+from jupyter_dist.worker import api
+from jupyter_dist.worker.output import events
+sys.setswitchinterval(1e-5)
+events.open_writer(sys.argv[1])
+with open(sys.argv[2], "r+b") as file:
+    returned = mmap.mmap(file.fileno(), 16)
+
+def loop(number):
+    step = 0
+    while True:
+        api.log({f"loop {number}": step / 3}, step=step)
+        step += 1
+        struct.pack_into("<q", returned, 8 * number, step)
+
+for number in range(2):
+    threading.Thread(target=loop, args=(number,)).start()
+"""
+
+
+def test_each_call_that_returned_is_in_the_record_in_order_after_a_kill(
+    tmp_path: Path, dice: random.Random, wait_for: Callable[..., Any]
+) -> None:
+    for attempt in range(3):
+        path, returned = tmp_path / f"{attempt}.jsonl", tmp_path / f"{attempt}.returned"
+        returned.write_bytes(bytes(16))
+        child = subprocess.Popen([sys.executable, "-c", _TWO_LOOPS, str(path), str(returned)])
+        try:
+            least = dice.randrange(200, 3000)
+            wait_for(lambda least=least, at=returned: min(struct.unpack("<2q", at.read_bytes())) > least)
+        finally:
+            child.kill()
+            child.wait()
+        values = [event.data for event in parse_events(path.read_bytes(), 0, 0) if event.kind == "metric"]
+        for number, count in enumerate(struct.unpack("<2q", returned.read_bytes())):
+            name = f"loop {number}"
+            own = [(one["step"], one["values"][name]) for one in values if name in one["values"]]
+            assert own == [(step, step / 3) for step in range(len(own))]
+            # A call whose line was written had perhaps not returned yet.
+            assert count <= len(own) <= count + 1
 
 
 _WRITER = """

@@ -16,7 +16,8 @@ import numpy.typing as npt
 __all__ = ["block", "table"]
 
 _LINE = re.compile(
-    rb'\{"seq":\d+,"time":\d+\.\d+,"kind":"metric","step":-?\d+,"values":\{((?:"[^"\\]+":[-+.eE\d]+,?)+)\}\}'
+    rb'\{"seq":\d+,"time":\d+(?:e-6|\.\d+),"kind":"metric","step":-?\d+,'
+    rb'"values":\{((?:"[^"\\]+":[-+.eE\d]+,?)+)\}\}'
 )
 _NAME = re.compile(rb'"([^"]+)":[^,]+')
 _NUMERALS = b"0123456789.+-"

@@ -21,6 +21,7 @@ _ESSENTIAL = frozenset({"started", "cell", "result"})
 """The events without which nobody can judge the run. If one of them cannot be written, the rank fails."""
 _writer: EventWriter | None = None
 _clock_offset_s = 0.0
+_clock_offset_ns = 0
 
 
 class EventWriter:
@@ -44,7 +45,8 @@ class EventWriter:
         """Write the metrics of one step. Values are ints or floats; NaN and infinities are kept.
 
         The line is encoded by hand: this runs in the training loop, and `json.dumps` would be most of its
-        cost.
+        cost. The time is a whole number of microseconds, because formatting an int costs less than rounding a
+        float. Its 16 digits and the exponent are read without loss, and as fast as a decimal point.
         """
         keys = self._keys
         parts = []
@@ -53,14 +55,12 @@ class EventWriter:
             if key is None:
                 key = keys[name] = json.dumps(name) + ":"
             # An int can be larger than the largest float that a reader could make of it.
-            parts.append(key + (repr(value) if -_LARGEST <= value <= _LARGEST else _special(value)))
-        self._append(
-            "metric",
-            (
-                f'{{"seq":{next(self._seq)},"time":{now():.6f},"kind":"metric",'
-                f'"step":{"null" if step is None else step},"values":{{{",".join(parts)}}}}}\n'
-            ).encode(),
+            parts.append(f"{key}{value!r}" if -_LARGEST <= value <= _LARGEST else key + _special(value))
+        line = (
+            f'{{"seq":{next(self._seq)},"time":{(time.time_ns() + _clock_offset_ns) // 1000}e-6,'
+            f'"kind":"metric","step":{"null" if step is None else step},"values":{{{",".join(parts)}}}}}\n'
         )
+        self._append("metric", line.encode())
 
     def progress(
         self,
@@ -177,8 +177,9 @@ def now() -> float:
 
 def open_writer(path: str) -> EventWriter:
     """Make `path` the file that `writer()` writes to."""
-    global _writer, _clock_offset_s
+    global _writer, _clock_offset_s, _clock_offset_ns
     _clock_offset_s = float(os.environ.get("JUPYTER_DIST_CLOCK_OFFSET_S") or 0)
+    _clock_offset_ns = round(_clock_offset_s * 1e9)
     _writer = EventWriter(path)
     return _writer
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import ast
 import sys
+import time
 import types
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from jupyter_dist.capture import library_calls, notebook_history
+from jupyter_dist.capture import library_calls, notebook_history, ran_statements
+from jupyter_dist.capture.ran_statements import RanStatements
 from jupyter_dist.worker.settings import library_calls as on_rank
 from tests.capture.test_capture import Notebook, notebook  # noqa: F401  the fixture
 
@@ -355,6 +357,49 @@ def test_blocks_are_repeated_if_all_of_them_can_be() -> None:
     quiet = "def cond(): return True"
     assert repeated(quiet, "if cond():\n  jd_lib.enable_x()") == ([], [])
     assert repeated(mixed) == ([], [f"In[1], line 1: jd_lib.register(...){MISSED}"])
+
+
+A = ("register", "a")
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["from jd_lib import register as note", "x = 1", "note('a')"], [A]),
+        (["from jd_lib import calls, register\nregister('a')", "calls [\n0:0] = ['set']"], ["set", A]),
+        (["from jd_lib import calls, register", "register('a'); calls[0:0] = ['set']"], ["set", A]),
+        (["ﬁ = 'a'", "jd_lib.register(fi)"], [A]),
+        (["ﬁ = 'a'", "jd_lib.register(fi)", "ﬁ = 'b'"], []),
+    ],
+)
+def test_a_call_is_found_however_a_cell_spells_it(cells: list[str], expected: list[Any]) -> None:
+    """Python reads the one character `ﬁ` as `fi`."""
+    assert repeated(*cells)[0] == expected
+
+
+def test_a_cell_that_does_not_compile_has_not_run() -> None:
+    cells = [
+        notebook_history.RanCell(1, f"jd_lib.register('a')\n{end}", 0, 9.0) for end in ("return", "pass")
+    ]
+    found = [(place, one.where) for place, one in RanStatements(cells).with_any({"register"})]
+    assert found == [((1, 0), "In[1], line 1"), ((1, 1), "In[1], line 2")]
+
+
+def test_only_cells_that_matter_are_parsed_and_only_once() -> None:
+    name = f"jd_{time.time_ns()}"
+    cells = [f"x_{name}_{n} = [{n}]\nx_{name}_{n}[0] = sorted(x_{name}_{n})" for n in range(300)]
+    cells[20] = f"jd_lib.register('a')  # {name}"
+    cells[200] = f"y_{name} = 'b'"
+    cells[280] = f"jd_lib.register(y_{name})"
+
+    def parsed(*more: str) -> int:
+        before = ran_statements._parsed.cache_info().misses
+        assert repeated(*cells, *more) == ([A, ("register", "b"), *[("register", "c")] * len(more)], [])
+        return ran_statements._parsed.cache_info().misses - before
+
+    assert parsed() == 3
+    assert parsed() == 0
+    assert parsed(f"jd_lib.register('c')  # {name}") == 1
 
 
 def test_several_calls_have_one_note() -> None:
