@@ -26,7 +26,7 @@ import type {
 } from '../run/source';
 import { asked, logFile, named, RunMissing } from '../run/source';
 import type { Trans } from '../run/trans';
-import { keptDisplays, keptMedia, keptPage, keptPageAlone, NO_MEDIA } from './kept';
+import * as snapshots from './kept';
 import { savePieces } from './saved';
 import { snapshotOf, type IModel, type ISnapshot, type Message } from './model';
 
@@ -35,11 +35,6 @@ const HEARTBEAT_MS = 10_000;
 const DEAF_MS = 3_000;
 
 class Deaf extends Error {}
-
-/** Of which nothing is kept in the snapshot. */
-function isEarlier(attempt: Attempt): attempt is number {
-  return attempt !== null && attempt !== undefined;
-}
 
 interface IAsked {
   resolve: (result: unknown) => void;
@@ -101,12 +96,11 @@ export class KernelRunSource implements IRunSource {
   }
 
   async logPage(of: LogOf, start: number, count: number, attempt?: Attempt): Promise<ILogPage> {
-    if (isEarlier(attempt)) {
-      this._refuseEarlier();
-      return this._ask('log_page', { ...asked(of), start, count, attempt });
+    if (snapshots.isEarlier(attempt)) {
+      return this._ofEarlier('log_page', { ...asked(of), start, count, attempt });
     }
     return this._get('log_page', { ...asked(of), start, count }, kept => {
-      return kept.told ? keptPage(kept, of, start, count) : keptPageAlone(kept, of, start, count);
+      return kept.told ? snapshots.keptPage(kept, of, start, count) : snapshots.keptPageAlone(kept, of, start, count);
     });
   }
 
@@ -127,19 +121,19 @@ export class KernelRunSource implements IRunSource {
   }
 
   async errors(attempt?: Attempt): Promise<IRankError[]> {
-    if (isEarlier(attempt)) {
-      this._refuseEarlier();
-      return this._ask('errors', { attempt });
+    if (snapshots.isEarlier(attempt)) {
+      return this._ofEarlier('errors', { attempt });
     }
     return this._get('errors', {}, kept => kept.errors);
   }
 
   async card(attempt?: Attempt): Promise<IFailureCard | null> {
-    if (isEarlier(attempt)) {
-      this._refuseEarlier();
-      return this._ask('card', { attempt });
+    if (snapshots.isEarlier(attempt)) {
+      return this._ofEarlier('card', { attempt });
     }
-    return this._get('card', {}, kept => kept.card ?? null);
+    // A snapshot without a card is no reason to wait for a kernel that may never answer.
+    const kept = () => this._kept?.card ?? null;
+    return this._kept ? kept() : this._ask<IFailureCard | null>('card').catch(kept);
   }
 
   results(): Promise<IResult[]> {
@@ -147,15 +141,15 @@ export class KernelRunSource implements IRunSource {
   }
 
   displays(page: Record<string, unknown> = {}): Promise<IDisplays> {
-    return this._get('displays', page, keptDisplays);
+    return this._get('displays', page, snapshots.keptDisplays);
   }
 
   media(attempt?: Attempt): Promise<IMediaList> {
-    return this._get('media', { attempt }, kept => kept.media?.list ?? NO_MEDIA);
+    return this._get('media', { attempt }, kept => kept.media?.list ?? snapshots.NO_MEDIA);
   }
 
   mediaPage(name: string, start: number, count: number, attempt?: Attempt): Promise<IMediaPage> {
-    return this._get('media_page', { name, start, count, attempt }, kept => keptMedia(kept, name));
+    return this._get('media_page', { name, start, count, attempt }, kept => snapshots.keptMedia(kept, name));
   }
 
   content(rank: number, content: IContent, attempt?: Attempt): Promise<Blob> {
@@ -226,11 +220,12 @@ export class KernelRunSource implements IRunSource {
     return this._answers ? null : this._shown;
   }
 
-  private _refuseEarlier(): void {
+  private _ofEarlier<T>(method: string, args: Record<string, unknown>): Promise<T> {
     this._refuseIfDeaf(
       this._trans('Earlier attempts can be shown when the cell has ended.'),
       this._trans('Earlier attempts cannot be shown without their kernel.')
     );
+    return this._ask(method, args);
   }
 
   private _refuseIfDeaf(busy: string, gone: string): void {
@@ -351,15 +346,7 @@ export class KernelRunSource implements IRunSource {
     if (shown.told) {
       this._answers = false;
     }
-    this._tell({ kind: 'run', run: shown.run });
-    if (shown.told) {
-      const { totals, log } = shown;
-      this._tell({ kind: 'log', id: this.id, ranks: totals, all: log.total });
-      this._tell({ kind: 'curves', id: this.id });
-    }
-    if (shown.displays) {
-      this._tell({ kind: 'displays', id: this.id, version: shown.displays.version });
-    }
+    snapshots.newsOf(this.id, shown).forEach(change => this._tell(change));
     if (before?.told && !shown.told) {
       this._send({ kind: 'watch' }); // it can be heard again
     }
