@@ -100,7 +100,8 @@ export class KernelRunSource implements IRunSource {
       return this._ofEarlier('log_page', { ...asked(of), start, count, attempt });
     }
     return this._get('log_page', { ...asked(of), start, count }, kept => {
-      return kept.told ? snapshots.keptPage(kept, of, start, count) : snapshots.keptPageAlone(kept, of, start, count);
+      const page = kept.told ? snapshots.keptPage : snapshots.keptPageAlone;
+      return page(kept, of, start, count);
     });
   }
 
@@ -149,7 +150,8 @@ export class KernelRunSource implements IRunSource {
   }
 
   mediaPage(name: string, start: number, count: number, attempt?: Attempt): Promise<IMediaPage> {
-    return this._get('media_page', { name, start, count, attempt }, kept => snapshots.keptMedia(kept, name));
+    const page = { name, start, count, attempt };
+    return this._get('media_page', page, kept => snapshots.keptMedia(kept, name));
   }
 
   content(rank: number, content: IContent, attempt?: Attempt): Promise<Blob> {
