@@ -23,6 +23,7 @@ from .phases import Event, Phase, after
 from .reported_errors import ReportedErrors, clock_of_files
 from .retry import RetriedCall
 from .run_context import Outcome, RunContext
+from .stack_arrival import StackArrival
 from .status_writer import log
 from .termination import Ending, Termination
 
@@ -51,6 +52,7 @@ class Attempt:
         self._indexer = self._context.indexer(self._number)
         self._errors = ReportedErrors(self._context.folder, self._number)
         self._ending: Ending | None = None
+        self._arrival: StackArrival | None = None
         self._active: float | None = None
         self._indexed = 0.0
         self._poll_due = 0.0
@@ -261,6 +263,9 @@ class Attempt:
         ending = self._context.requests.why_end(now, grace) or self._why_end(now)
         if ending is not None:
             if ending.stacks and self.phase is Phase.RUNNING:
+                running = [r.rank for r in self._writer.status.ranks if r.state is State.RUNNING]
+                # Before the request: a rank of this machine can answer at once.
+                self._arrival = StackArrival(self._context.folder, self._number, running)
                 self._ask_for_stacks()
             self._end_with(ending)
 
@@ -290,6 +295,8 @@ class Attempt:
     def _push_on(self, now: float) -> None:
         assert self._ending is not None
         assert self.handle is not None
+        if self._arrival is not None and self._arrival.complete():
+            self._ending.term_at, self._arrival = min(now, self._ending.term_at), None
         if self._push.turn(self._ending, self.handle, now):
             self._poll_due = 0.0
         hopeless = self._push.hopeless(self._ending, self._poll_call, now)

@@ -12,7 +12,7 @@ from .termination import Ending, Grace
 __all__ = ["Requests"]
 
 _STACKS_TAKE_S = 0.5
-"""Ranks of this machine need milliseconds to write their stacks. Over a link this takes a round trip."""
+"""The longest wait for stacks. Ranks of this machine need milliseconds. Over a link it takes a round trip."""
 
 
 class Requests:

@@ -46,9 +46,11 @@ TO_SAVE_S = 30.0
 """Time to save for ranks that want to. Such ranks have a SIGTERM handler. Kubernetes waits as long."""
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
-_THREADS_MAY_TAKE_S = 5.0
+_EXIT_MAY_TAKE_S = 5.0
 _AGAIN_S = 0.01
 _stacks_fd: int | None = None
+_asked = 0
+"""The exit code of the last request to end; 0 if there was none."""
 _held = False
 """Whether the rank ends by itself, so that a request to end changes nothing."""
 _forking = threading.local()
@@ -171,7 +173,9 @@ def _note_handlers(place: Path) -> None:
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:
+    global _asked
     if not _held:
+        _asked = 128 + signum
         raise Terminated(128 + signum)
 
 
@@ -188,10 +192,10 @@ def hold_requests() -> None:
 
 
 def _take_requests() -> None:
-    global _held
+    global _asked, _held
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and _held:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    _held = False
+    _asked, _held = 0, False
 
 
 # A process that the rank forks is not a rank, and ends at SIGTERM as any process does. With the rank's
@@ -237,7 +241,7 @@ def reseed() -> None:
 
 def _wait_for_threads() -> None:
     """Wait for the threads that Python waits for. Print their names if that lasts more than 5 s."""
-    waits = threading.Timer(_THREADS_MAY_TAKE_S, _name_threads)
+    waits = threading.Timer(_EXIT_MAY_TAKE_S, _name_threads)
     waits.daemon = True
     if _threads():
         waits.start()
@@ -261,6 +265,10 @@ def _name_threads() -> None:
     print(f"note: the cell has ended, but this rank waits for its threads: {names}", file=sys.stderr)
 
 
+def _name_exit_handlers() -> None:
+    print("note: the cell has ended, but this rank still runs its atexit handlers", file=sys.stderr)
+
+
 def end_children() -> None:
     """End the processes of `multiprocessing`. A rank that was stopped or has failed would wait for them."""
     multiprocessing = sys.modules.get("multiprocessing")
@@ -271,9 +279,14 @@ def end_children() -> None:
 
 
 def _run_exit_handlers() -> None:
+    waits = threading.Timer(_EXIT_MAY_TAKE_S, _name_exit_handlers)
+    waits.daemon = True
     run = getattr(atexit, "_run_exitfuncs", None)
     if run is not None:
+        with contextlib.suppress(RuntimeError):  # no more threads: the run continues without the note
+            waits.start()
         run()
+        waits.cancel()
     if run is not None and hasattr(threading, "_shutdown"):
         return
     from . import foreign_names  # imported late, because a rank starts in milliseconds
@@ -299,6 +312,8 @@ def end(code: int, *, orderly: bool, last: Callable[[], None] | None = None) -> 
     except BaseException as error:
         print(f"error while the rank ended: {error!r}", file=sys.stderr)
         code = code or 1
+    # Python ignores exceptions of exit handlers, also that of a request to end.
+    code = code or _asked
     if last is not None:
         with contextlib.suppress(Exception):
             last()

@@ -75,6 +75,6 @@ def test_a_traceback_ends_at_the_users_line() -> None:
         {"file": "/site-packages/torch/nn/linear.py", "line": 125, "function": "forward", "source": "F.l(x)"},
         "anything",
     ]
-    assert of_frames(frames) == f"{OWN_MODULE}, line 4: net(x) (in forward)"  # type: ignore[arg-type]
-    assert of_frames(frames[2:]) == "/site-packages/torch/nn/linear.py, line 125: F.l(x)"  # type: ignore[arg-type]
+    assert of_frames(frames) == f"at {OWN_MODULE}, line 4: net(x) (in forward)"  # type: ignore[arg-type]
+    assert of_frames(frames[2:]) == "at /site-packages/torch/nn/linear.py, line 125: F.l(x)"  # type: ignore[arg-type]
     assert of_frames([]) == ""

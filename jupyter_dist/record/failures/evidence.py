@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from signal import SIGKILL
 
 from ...folder import RunFolder
 from ...job import State, Status
-from ...text.format import signal_name, size
+from ...text.format import duration, signal_name, size
 from ...text.safe import clean_lines, one_line
+from .. import reader
 from ..logs.last_lines import last_lines
 from . import log_excerpt, stacks
 from .failures import RankError
@@ -66,7 +68,7 @@ def traceback(folder: RunFolder, status: Status, errors: Sequence[RankError]) ->
         half = _TRACEBACK_LINES // 2
         lines = [*lines[:half], f"  … {len(lines) - 2 * half} lines left out", *lines[-half:]]
     return Finding(
-        places=(f"{named([root.rank])} was at {place}",) if place else (),
+        places=(f"{named([root.rank])} was {place}",) if place else (),
         parts=(Part("traceback", f"Traceback of rank {root.rank}", "\n".join(lines)),) if text else (),
     )
 
@@ -78,11 +80,18 @@ def stalled(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> F
     causes: tuple[str, ...] = ()
     if status.stall is not None:
         causes = (f"No rank had printed or logged anything since {_clock(status.stall.since)}.",)
+    killed = [rank.rank for rank in status.ranks if rank.state is State.STOPPED and rank.signal == SIGKILL]
+    if killed and status.state is State.FAILED and status.reason and "--timeout" in status.reason:
+        late_s = (status.ended or 0) - (status.started or 0) - (reader.job(folder).timeout_s or 0)
+        causes += (
+            f"{named(killed).capitalize()} did not end after SIGTERM. The supervisor killed "
+            f"{'it' if len(killed) == 1 else 'them'} {duration(late_s)} after the time limit.",
+        )
     found, taken = stacks.kept(folder)
     if not found.groups or (status.stall is None and (status.ended or taken) - taken > _RECENT_S):
         return Finding(causes=causes)
     places = [
-        f"{named(ranks)} {'was' if len(ranks) == 1 else 'were'} at {place}"
+        f"{named(ranks)} {'was' if len(ranks) == 1 else 'were'} {place}"
         for ranks, place in of_groups(found.groups)
     ]
     title = f"Stacks: where every rank was at {_clock(taken)}"

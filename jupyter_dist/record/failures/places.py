@@ -8,6 +8,7 @@ from typing import Any
 
 from ...text.safe import one_line
 from ...text.stack_dumps import Frame
+from .stacks import AFTER_CELL
 
 __all__ = ["of_frames", "of_groups"]
 
@@ -44,17 +45,19 @@ def _text(line: str, last: str) -> str:
 
 
 def _of_stack(frames: Sequence[Frame]) -> tuple[str, str]:
-    """Return the user's last line, and the library's function in which the stack ends, or an empty text.
+    """Return `at` and the user's last line, and the library's function in which the stack ends, if any.
 
     The most recent call is the last frame.
     """
     named = [frame for frame in frames if frame.file]
+    ended = frames[0].function if frames and frames[0].function in AFTER_CELL.values() else ""
     if not named:
-        return (one_line(frames[-1].function, 80) if frames else ""), ""
+        return ended or (f"at {one_line(frames[-1].function, 80)}" if frames else ""), ""
     own = next((frame for frame in reversed(named) if _is_users(frame)), named[-1])
     line = f", line {own.line}" if own.line is not None else ""
     source = one_line(own.source, _SOURCE)
-    text = f"{one_line(own.label or own.file, 100)}{line}{f': {source}' if source else ''}"
+    text = f"at {one_line(own.label or own.file, 100)}{line}{f': {source}' if source else ''}"
+    text = f"{text}, {ended}" if ended else text
     last = one_line(named[-1].function, 60)
     return text, "" if named[-1] is own or last in source else last
 

@@ -21,11 +21,28 @@ from ...text.safe import clean, one_line, preformatted
 from ...text.stack_dumps import Dump, Frame, Thread, escaped, parse
 from .. import reader
 
-__all__ = ["Dump", "Frame", "Stacks", "Thread", "kept", "of_crash", "read", "read_after", "running", "sizes"]
+__all__ = [
+    "AFTER_CELL",
+    "Dump",
+    "Frame",
+    "Stacks",
+    "Thread",
+    "kept",
+    "of_crash",
+    "read",
+    "read_after",
+    "running",
+    "sizes",
+]
 
 _OURS = re.compile(r"(^|[/\\])jupyter_dist[/\\](worker|agent|processes|supervise|launch|backends)\b")
 _STARTERS = ("<frozen runpy>", "runpy.py", "<frozen importlib._bootstrap>")
 _NO_FRAME = "(no Python frame)"
+AFTER_CELL = {
+    "_run_exit_handlers": "in an exit handler, after the end of the cell",
+    "_wait_for_threads": "waiting for a thread, after the end of the cell",
+}
+"""Functions of worker/boot.py in which a rank can hang after its cell, and how a stack shows them."""
 _FATAL = "Fatal Python error: "
 _MAX_DUMP = 1 << 20
 
@@ -132,6 +149,15 @@ def _has_majority(groups: list[tuple[tuple[int, ...], tuple[Frame, ...]]]) -> bo
     return bool(groups) and 2 * len(groups[-1][0]) > total
 
 
+def _at_the_end(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """Return the frames of a rank that hangs after its cell, with a first line that says so. Else nothing."""
+    for number, frame in enumerate(frames):
+        if frame.function in AFTER_CELL and _OURS.search(frame.file):
+            within = frames[number + 1 :] if frame.function == "_run_exit_handlers" else ()
+            return Frame("", None, AFTER_CELL[frame.function]), *within
+    return ()
+
+
 def _is_ours(frame: Frame) -> bool:
     return bool(_OURS.search(frame.file)) or frame.file.endswith(_STARTERS)
 
@@ -158,7 +184,9 @@ class _Sources:
         return Dump(tuple(self._thread(thread) for thread in found.threads))
 
     def _thread(self, thread: Thread) -> Thread:
-        frames = tuple(self._frame(frame) for frame in self._users(thread.frames))
+        frames = tuple(
+            self._frame(frame) for frame in _at_the_end(thread.frames) or self._users(thread.frames)
+        )
         return Thread(frames or (Frame("", None, _NO_FRAME),), one_line(thread.name, 40), thread.current)
 
     def _users(self, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:

@@ -1,10 +1,33 @@
 /** Answers from a snapshot: what is known of a run when nobody can be asked. */
-import type { IDisplays, ILogLine, ILogPage, IMediaPage, IPlace, LogOf } from '../run/source';
+import type {
+  Attempt,
+  IDisplays,
+  ILogLine,
+  ILogPage,
+  IMediaPage,
+  IPlace,
+  LogOf,
+  RunChange
+} from '../run/source';
 import type { ISnapshot } from './model';
 
 /** Of a run of whose displays and media a snapshot has none. */
 export const NO_DISPLAYS = { attempt: 0, version: 0, start: 0, total: 0, displays: [] };
 export const NO_MEDIA = { attempt: 0, version: 0, series: [] };
+
+/** Of which nothing is kept in the snapshot. */
+export function isEarlier(attempt: Attempt): attempt is number {
+  return attempt !== null && attempt !== undefined;
+}
+
+/** What a new snapshot says has changed. */
+export function newsOf(id: string, { run, told, totals, log, displays }: ISnapshot): RunChange[] {
+  const news: RunChange[] = [{ kind: 'run', run }];
+  if (told) {
+    news.push({ kind: 'log', id, ranks: totals, all: log.total }, { kind: 'curves', id });
+  }
+  return displays ? [...news, { kind: 'displays', id, version: displays.version }] : news;
+}
 
 /** The lines that the snapshot has of a log, by their own numbers. */
 function keptLog(snapshot: ISnapshot, rank: LogOf): ILogPage {

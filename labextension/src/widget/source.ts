@@ -26,8 +26,8 @@ import type {
 } from '../run/source';
 import { asked, logFile, named, RunMissing } from '../run/source';
 import type { Trans } from '../run/trans';
-import { keptDisplays, keptMedia, keptPage, keptPageAlone, NO_MEDIA } from './kept';
-import { Deaf, isEarlier, type IAsked } from './question';
+import * as snapshots from './kept';
+import { Deaf, type IAsked } from './question';
 import { savePieces } from './saved';
 import { snapshotOf, type IModel, type ISnapshot, type Message } from './model';
 
@@ -89,12 +89,12 @@ export class KernelRunSource implements IRunSource {
   }
 
   async logPage(of: LogOf, start: number, count: number, attempt?: Attempt): Promise<ILogPage> {
-    if (isEarlier(attempt)) {
-      this._refuseEarlier();
-      return this._ask('log_page', { ...asked(of), start, count, attempt });
+    if (snapshots.isEarlier(attempt)) {
+      return this._ofEarlier('log_page', { ...asked(of), start, count, attempt });
     }
     return this._get('log_page', { ...asked(of), start, count }, kept => {
-      return kept.told ? keptPage(kept, of, start, count) : keptPageAlone(kept, of, start, count);
+      const page = kept.told ? snapshots.keptPage : snapshots.keptPageAlone;
+      return page(kept, of, start, count);
     });
   }
 
@@ -115,19 +115,19 @@ export class KernelRunSource implements IRunSource {
   }
 
   async errors(attempt?: Attempt): Promise<IRankError[]> {
-    if (isEarlier(attempt)) {
-      this._refuseEarlier();
-      return this._ask('errors', { attempt });
+    if (snapshots.isEarlier(attempt)) {
+      return this._ofEarlier('errors', { attempt });
     }
     return this._get('errors', {}, kept => kept.errors);
   }
 
   async card(attempt?: Attempt): Promise<IFailureCard | null> {
-    if (isEarlier(attempt)) {
-      this._refuseEarlier();
-      return this._ask('card', { attempt });
+    if (snapshots.isEarlier(attempt)) {
+      return this._ofEarlier('card', { attempt });
     }
-    return this._get('card', {}, kept => kept.card ?? null);
+    // A snapshot without a card is no reason to wait for a kernel that may never answer.
+    const kept = () => this._kept?.card ?? null;
+    return this._kept ? kept() : this._ask<IFailureCard | null>('card').catch(kept);
   }
 
   results(): Promise<IResult[]> {
@@ -135,15 +135,16 @@ export class KernelRunSource implements IRunSource {
   }
 
   displays(page: Record<string, unknown> = {}): Promise<IDisplays> {
-    return this._get('displays', page, keptDisplays);
+    return this._get('displays', page, snapshots.keptDisplays);
   }
 
   media(attempt?: Attempt): Promise<IMediaList> {
-    return this._get('media', { attempt }, kept => kept.media?.list ?? NO_MEDIA);
+    return this._get('media', { attempt }, kept => kept.media?.list ?? snapshots.NO_MEDIA);
   }
 
   mediaPage(name: string, start: number, count: number, attempt?: Attempt): Promise<IMediaPage> {
-    return this._get('media_page', { name, start, count, attempt }, kept => keptMedia(kept, name));
+    const page = { name, start, count, attempt };
+    return this._get('media_page', page, kept => snapshots.keptMedia(kept, name));
   }
 
   content(rank: number, content: IContent, attempt?: Attempt): Promise<Blob> {
@@ -214,11 +215,12 @@ export class KernelRunSource implements IRunSource {
     return this._answers ? null : this._shown;
   }
 
-  private _refuseEarlier(): void {
+  private _ofEarlier<T>(method: string, args: Record<string, unknown>): Promise<T> {
     this._refuseIfDeaf(
       this._trans('Earlier attempts can be shown when the cell has ended.'),
       this._trans('Earlier attempts cannot be shown without their kernel.')
     );
+    return this._ask(method, args);
   }
 
   private _refuseIfDeaf(busy: string, gone: string): void {
@@ -346,15 +348,7 @@ export class KernelRunSource implements IRunSource {
     if (shown.told) {
       this._answers = false;
     }
-    this._tell({ kind: 'run', run: shown.run });
-    if (shown.told) {
-      const { totals, log } = shown;
-      this._tell({ kind: 'log', id: this.id, ranks: totals, all: log.total });
-      this._tell({ kind: 'curves', id: this.id });
-    }
-    if (shown.displays) {
-      this._tell({ kind: 'displays', id: this.id, version: shown.displays.version });
-    }
+    snapshots.newsOf(this.id, shown).forEach(change => this._tell(change));
     if (before?.told && !shown.told) {
       this._send({ kind: 'watch' }); // it can be heard again
     }
