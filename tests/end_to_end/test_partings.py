@@ -43,6 +43,18 @@ for batch in range(4 if dist.rank() == 2 else 6):
     model(torch.ones(3, 5)).sum().backward()
     optimizer.step()
 """
+HOROVOD = """
+import time
+import torch
+import horovod.torch as hvd
+
+torch.set_num_threads(1)
+hvd.init()
+for i in range(5):
+    if hvd.rank() == 1 and i == 3:
+        {plant}
+    hvd.allreduce(torch.ones(4), name=f"step.{{i}}")
+"""
 
 
 def shown(folder: RunFolder) -> Card:
@@ -139,3 +151,40 @@ def test_the_users_own_buffer_size_wins(
     records = [event.data for event in reader.events(folder) if event.kind == collectives.KIND]
     assert [[number for _, number, *_ in record["calls"]] for record in records] == [[4, 5]] * 2
     assert all(record["final"] for record in records)
+
+
+@pytest.mark.needs("horovod")
+@pytest.mark.parametrize(
+    ("plant", "headline"),
+    [
+        ("time.sleep(600)", "rank 1 did not come to allreduce.step.3: ranks 0,2 wait in it"),
+        (
+            "continue",
+            "the ranks wait for different tensors: ranks 0,2 did not submit allreduce.step.4, "
+            "rank 1 did not submit allreduce.step.3",
+        ),
+    ],
+)
+def test_ranks_of_horovod_that_hang_and_are_stopped(
+    plant: str, headline: str, own_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOROVOD_STALL_CHECK_TIME_SECONDS", "1")
+    folder = launch_cell("horovod", HOROVOD.format(plant=plant), np=3)
+    until(folder, lambda _: any("Missing ranks" in line for line in logs(folder, 0)), "Horovod's warning")
+    folder.request("stacks")
+    until(folder, lambda _: all(folder.rank(0, rank).stacks.stat().st_size for rank in range(3)), "stacks")
+    folder.request("stop")
+    ended(folder)
+    assert shown(folder).headline == headline
+
+
+@pytest.mark.needs("horovod")
+def test_a_rank_of_horovod_that_ends_before_the_others(own_folders: Path) -> None:
+    folder = launch_cell("horovod", HOROVOD.format(plant="break"), np=3)
+    status = ended(folder)
+    found = shown(folder)
+    assert found.title == "rank 1 ended normally before the others"
+    assert "Horovod has been shut down" in found.what
+    assert status.reason is not None
+    assert status.reason.startswith(found.title)
+    assert "hvd.join()" in found.hints[0]

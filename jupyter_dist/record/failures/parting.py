@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ...folder import RunFolder
 from ...job import RankState, State, Status
+from ...text.safe import one_line
 from ...worker.rank.collectives import KIND
-from . import stacks
+from ..logs.last_lines import last_bytes, last_lines
+from . import stacks, wording
 from .collectives import Parting, Record, first_parting, parse
 from .failures import RankError, is_symptom
 from .finding import Finding
+from .horovod_stalls import missing_ranks
 from .places import of_groups
 from .wording import named
 
@@ -25,34 +29,90 @@ _MOST_CALLS = 3
 _SAME_ORDER = "every rank must call the same collectives in the same order: look for an `if` on the rank"
 _UNEVEN = (
     "{missing} had less input, or an `if` on the rank has skipped a call. For inputs of different lengths "
-    "use dist.shard(data, even=True), a DistributedSampler, or torch.distributed.algorithms.Join"
+    "use dist.shard(data, even=True), a DistributedSampler, or Join of torch and hvd.join() of Horovod"
 )
 _LATE = "look at where {missing} was: it takes longer there, or an `if` on the rank has skipped the call"
 _ALIKE = "every rank must pass tensors of the same shape and type: look at the last, smaller batch of a rank"
 
 
+@dataclass(frozen=True)
+class _Cause:
+    title: str
+    what: str
+    hint: str
+
+
 def finding(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> Finding:
-    """Return at which collective the ranks have parted, if that is the cause of the run's end."""
-    found = _parting(folder, status.attempt, status.ranks, errors)
-    if found is None:
+    """Return how the ranks have parted, if that is the cause of the run's end."""
+    cause = _cause(folder, status.attempt, status.ranks, errors)
+    if cause is None:
         return Finding()
-    title, what = _told(found, status.ranks, errors)
     # Of a run in which no rank has failed, evidence.stalled returns the places.
     failed = {error.rank for error in errors}
     left = failed.union(r.rank for r in status.ranks if r.state is State.SUCCEEDED)
     places = _places(folder, left) if errors and not errors[0].collateral else ()
-    return Finding(title, what, hints=(_hint(found, status.ranks),), places=places)
+    return Finding(cause.title, cause.what, hints=(cause.hint,), places=places)
 
 
 def headline(
     folder: RunFolder, attempt: int, ranks: Sequence[RankState], errors: Sequence[RankError]
 ) -> str | None:
     """Return the cause in one line, for a run whose ranks have just ended. None if it is another one."""
+    cause = _cause(folder, attempt, ranks, errors)
+    return None if cause is None else f"{cause.title}: {cause.what}"
+
+
+def _cause(
+    folder: RunFolder, attempt: int, ranks: Sequence[RankState], errors: Sequence[RankError]
+) -> _Cause | None:
     found = _parting(folder, attempt, ranks, errors)
-    if found is None:
+    if found is not None:
+        return _Cause(*_told(found, ranks, errors), _hint(found, ranks))
+    if any(not error.collateral and not is_symptom(error) for error in errors):
         return None
-    title, what = _told(found, ranks, errors)
-    return f"{title}: {what}"
+    return _of_horovod(folder, attempt, len(ranks)) or _early_end(folder, attempt, ranks, errors)
+
+
+def _of_horovod(folder: RunFolder, attempt: int, world_size: int) -> _Cause | None:
+    """Return the cause in the last warning of Horovod's stall inspector, which is in the log of rank 0."""
+    lines = last_lines(folder.rank(attempt, 0).output)
+    missing = missing_ranks(lines, world_size)
+    if not missing:
+        return None
+    each = [f"{named(of)} did not submit {one_line(tensor, 120)}" for tensor, of in missing.items()]
+    if len(missing) > 1:
+        return _Cause("the ranks wait for different tensors", ", ".join(each[:_MOST_CALLS]), _SAME_ORDER)
+    ((tensor, of),) = missing.items()
+    others = sorted(set(range(world_size)) - set(of))
+    wait = "waits" if len(others) == 1 else "wait"
+    return _Cause(
+        f"{named(of)} did not come to {one_line(tensor, 120)}",
+        f"{named(others)} {wait} in it",
+        _LATE.format(missing=named(of)),
+    )
+
+
+def _early_end(
+    folder: RunFolder, attempt: int, ranks: Sequence[RankState], errors: Sequence[RankError]
+) -> _Cause | None:
+    """Return the cause if all errors say that somebody is gone, and a rank had ended its cell before."""
+    if not errors:
+        return None
+    failed = {error.rank for error in errors}
+    first = min(errors, key=lambda error: error.time)
+    done = [
+        rank.rank
+        for rank in ranks
+        if rank.rank not in failed
+        and (event := _last_event(folder, attempt, rank.rank, "result")) is not None
+        and event["time"] <= first.time
+    ]
+    if not done:
+        return None
+    what = f"{named(failed)} then failed: {wording.what(first)}"
+    return _Cause(
+        f"{named(done)} ended normally before the others", what, _UNEVEN.format(missing=named(done))
+    )
 
 
 def _parting(
@@ -74,7 +134,7 @@ def _records(folder: RunFolder, attempt: int, world_size: int) -> dict[int, Reco
     """Return the last record of each rank. Answers to an earlier request are left out: they are outdated."""
     found = {}
     for rank in range(world_size):
-        event = _last_event(folder, attempt, rank)
+        event = _last_event(folder, attempt, rank, KIND)
         record = None if event is None else parse(event)
         if event is not None and record is not None:
             found[rank] = (record, float(event["time"]), event.get("final") is True)
@@ -86,16 +146,10 @@ def _records(folder: RunFolder, attempt: int, world_size: int) -> dict[int, Reco
     }
 
 
-def _last_event(folder: RunFolder, attempt: int, rank: int) -> dict[str, Any] | None:
-    try:
-        with folder.rank(attempt, rank).events.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - _TAIL_BYTES))
-            lines = file.read(_TAIL_BYTES).split(b"\n")
-    except OSError:
-        return None
-    mark = f'"kind": "{KIND}"'.encode()
-    for line in reversed(lines):
+def _last_event(folder: RunFolder, attempt: int, rank: int, kind: str) -> dict[str, Any] | None:
+    data, _ = last_bytes(folder.rank(attempt, rank).events, _TAIL_BYTES)
+    mark = f'"kind": "{kind}"'.encode()
+    for line in reversed(data.split(b"\n")):
         if mark in line:
             try:
                 event = json.loads(line)

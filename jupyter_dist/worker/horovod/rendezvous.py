@@ -36,6 +36,7 @@ The seat is the name of its rank folder.
 """
 
 _TIMEOUT_S = 300.0
+_STALLED_S = "10"
 _WAIT_S, _LOOK_S = 0.02, 0.5
 _ADDED = 2
 """Horovod's value for added hosts (HostUpdateResult). The ranks must then exchange their states."""
@@ -46,6 +47,8 @@ _peers = Peers()
 
 def patch(basics: Any) -> None:
     """Add a rendezvous to each `hvd.init()`. For the module `horovod.common.basics`."""
+    # After this time Horovod says which ranks a collective waits for, which the card of a hang needs.
+    os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", _STALLED_S)
     gpus.patch(basics)
     output_files.patch(basics)
     meet = {"static": _meet, "elastic": _meet_anew}.get(os.environ.get(HOW, ""))
