@@ -23,14 +23,14 @@ from .phases import Event, Phase, after
 from .reported_errors import ReportedErrors, clock_of_files
 from .retry import RetriedCall
 from .run_context import Outcome, RunContext
-from .stack_arrival import StackArrival
+from .stack_arrival import COLLECTIVES_S, StackArrival
 from .status_writer import log
 from .termination import Ending, Termination
 
 __all__ = ["Attempt"]
 
 _SUBMITTING_SHOWN_S = 2.0
-_LIVELY_S = 2.0
+_LIVELY_S, _SILENT_S = 2.0, 5.0
 _NOT_AGAIN = "the values of --env are in no file"
 
 
@@ -260,12 +260,12 @@ class Attempt:
             self._context.requests.hasten(self._ending, now)
             return
         grace = self._context.grace(self._number, running=self.phase is Phase.RUNNING)
-        ending = self._context.requests.why_end(now, grace) or self._why_end(now)
+        hangs = self.phase is Phase.RUNNING and self._active is not None and now - self._active > _SILENT_S
+        ending = self._context.requests.why_end(now, grace, hangs=hangs) or self._why_end(now)
         if ending is not None:
             if ending.stacks and self.phase is Phase.RUNNING:
-                running = [r.rank for r in self._writer.status.ranks if r.state is State.RUNNING]
                 # Before the request: a rank of this machine can answer at once.
-                self._arrival = StackArrival(self._context.folder, self._number, running)
+                self._arrival = StackArrival(self._context.folder, self._number, self._writer.status.ranks)
                 self._ask_for_stacks()
             self._end_with(ending)
 
@@ -295,8 +295,8 @@ class Attempt:
     def _push_on(self, now: float) -> None:
         assert self._ending is not None
         assert self.handle is not None
-        if self._arrival is not None and self._arrival.complete():
-            self._ending.term_at, self._arrival = min(now, self._ending.term_at), None
+        if self._arrival is not None and self._ending.waits_for_stacks and self._arrival.complete():
+            self._ending.term_at, self._arrival = min(now + COLLECTIVES_S, self._ending.term_at), None
         if self._push.turn(self._ending, self.handle, now):
             self._poll_due = 0.0
         hopeless = self._push.hopeless(self._ending, self._poll_call, now)

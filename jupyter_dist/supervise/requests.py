@@ -78,18 +78,25 @@ class Requests:
             return otherwise
         return " ".join(text.split())[:200] or otherwise
 
-    def why_end(self, now: float, grace: Grace) -> Ending | None:
-        """Return how to end the attempt; None if nothing asks for its end."""
+    def why_end(self, now: float, grace: Grace, *, hangs: bool) -> Ending | None:
+        """Return how to end the attempt; None if nothing asks for its end.
+
+        `hangs`: the ranks run, and have written nothing for a while. The user will ask where they were, which
+        only their stacks show, before the first signal.
+        """
+        at = now + _STACKS_TAKE_S if hangs else now
         if self.asked("kill"):
             return Ending(State.STOPPED, self._why("kill", "killed by the user"), now, 0.0).hurry(now)
         if self.asked("stop"):
-            return Ending(State.STOPPED, self._why("stop", "stopped by the user"), now, grace.after_term_s)
+            why = self._why("stop", "stopped by the user")
+            return Ending(State.STOPPED, why, at, grace.after_term_s, stacks=hangs)
         if self.asked("interrupt"):
             return Ending(
                 State.STOPPED,
                 "interrupted by the user",
-                now,
+                at,
                 grace.after_term_s,
+                stacks=hangs,
                 interrupt_s=grace.after_interrupt_s,
             )
         if self.terminated:
@@ -98,6 +105,5 @@ class Requests:
             return Ending(State.STOPPED, "the run's folder was removed", now, grace.after_term_s)
         if self._deadline is not None and now >= self._deadline:
             reason = f"not done within --timeout {self._job.timeout_s:g} s"
-            # The user will ask where the ranks were. Only the ranks' stacks show it, before SIGTERM.
             return Ending(State.FAILED, reason, now + _STACKS_TAKE_S, grace.after_term_s, stacks=True)
         return None

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..folder import RunFolder
+from ..job import RankState, State
 from ..record.failures.stacks import sizes
 
-__all__ = ["StackArrival"]
+__all__ = ["COLLECTIVES_S", "StackArrival"]
+
+COLLECTIVES_S = 0.15
+"""Seconds after its stacks in which a rank writes its collectives; it looks every 0.1 s."""
 
 
 class StackArrival:
     """The stacks of these ranks, which are to be written from now on."""
 
-    def __init__(self, folder: RunFolder, attempt: int, ranks: Sequence[int]) -> None:
-        self._folder, self._attempt, self._ranks = folder, attempt, ranks
+    def __init__(self, folder: RunFolder, attempt: int, ranks: Sequence[RankState]) -> None:
+        """`ranks`: all ranks. Only those that run are asked."""
+        self._folder, self._attempt = folder, attempt
+        self._ranks = [rank.rank for rank in ranks if rank.state is State.RUNNING]
         self._before = self._last = self._sizes()
 
     def complete(self) -> bool:

@@ -78,7 +78,7 @@ class Termination:
             if not ending.killed and self._kill.ready(now):
                 ending.termed_at = ending.termed_at or self._clock()
                 self._kill.begin(handle=handle, kill=True)
-        elif ending.interrupt_s is not None and ending.termed_at is None:
+        elif ending.interrupt_s is not None and ending.termed_at is None and now >= ending.term_at:
             log(f"interrupting the ranks: {ending.reason}")
             ending.termed_at, ending.term_at = self._clock(), math.inf
             self._interrupt.begin(handle=handle, rank=None, verb="interrupt")
@@ -168,6 +168,11 @@ class Ending:
         """When the first signal was sent, by the clock of files (seconds since the epoch)."""
         self.killed = False
         """Whether SIGKILL was delivered."""
+
+    @property
+    def waits_for_stacks(self) -> bool:
+        """Whether only the ranks' stacks delay the first signal. A failed rank gives others time to fail."""
+        return self.stacks and not self.of_rank and self.termed_at is None
 
     def delivered(self, now: float) -> None:
         """Start the grace time: the backend has delivered SIGTERM."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from jupyter_dist.folder import RunFolder
+from jupyter_dist.job import Status
 from jupyter_dist.record import reader
 from jupyter_dist.record.failures.card import Card, card
 from jupyter_dist.worker.rank import collectives
@@ -124,7 +126,7 @@ def test_a_rank_that_raises_by_itself_is_the_cause(own_folders: Path) -> None:
 def test_ranks_that_hang_and_are_stopped(plant: str, title: str, what: str, own_folders: Path) -> None:
     folder = launch_cell("local", LOOP.format(plant=plant), np=3)
     until(folder, lambda _: "here" in logs(folder, 1), "the planted line")
-    until(folder, lambda _: _asked(folder), "the records of ranks that wait")
+    _ask_until_they_wait(folder)
     folder.request("stop")
     ended(folder)
     found = shown(folder)
@@ -134,11 +136,23 @@ def test_ranks_that_hang_and_are_stopped(plant: str, title: str, what: str, own_
     assert "ranks 0,2 were at In[1], line 14: d.all_reduce(x)" in found.places
 
 
-def _asked(folder: RunFolder) -> bool:
-    """Ask for the stacks, and return whether a rank has told that it waits in a collective."""
-    folder.request("stacks")
-    records = [event.data for event in reader.events(folder) if event.kind == collectives.KIND]
-    return any(not done for record in records for *_, done in record["calls"])
+def _ask_until_they_wait(folder: RunFolder) -> None:
+    """Ask for the stacks until a rank has told that it waits for long. All ranks have answered then."""
+    answers: Counter[int] = Counter()
+    while not any((waits_s or 0) > 3 for record in _records(folder) for *_, waits_s in record.data["calls"]):
+        before = answers
+        folder.request("stacks")
+
+        def all_have(_: Status, before: Counter[int] = before) -> bool:
+            answers = Counter(record.rank for record in _records(folder))
+            return all(answers[rank] > before[rank] for rank in range(3))
+
+        until(folder, all_have, "the answers of all ranks")
+        answers = Counter(record.rank for record in _records(folder))
+
+
+def _records(folder: RunFolder) -> list[reader.Event]:
+    return [event for event in reader.events(folder) if event.kind == collectives.KIND]
 
 
 @pytest.mark.parametrize("name", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"])
@@ -148,7 +162,7 @@ def test_the_users_own_buffer_size_wins(
     monkeypatch.setenv(name, "2")
     folder = launch_cell("local", LOOP.format(plant="pass"), np=2)
     ended(folder)
-    records = [event.data for event in reader.events(folder) if event.kind == collectives.KIND]
+    records = [record.data for record in _records(folder)]
     assert [[number for _, number, *_ in record["calls"]] for record in records] == [[4, 5]] * 2
     assert all(record["final"] for record in records)
 

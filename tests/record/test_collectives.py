@@ -23,17 +23,17 @@ BROADCAST, BARRIER, GATHER = ("broadcast", [4], "Float"), ("barrier", None, ""),
 def record(
     *calls: tuple[str, Any, str],
     first: int = 1,
-    waits: bool = False,
+    waits: float | None = None,
     group: str = "0",
     **groups: Sequence[int],
 ) -> Record:
-    """A rank's record: its calls are numbered from `first`. It `waits` in the last one."""
+    """A rank's record: its calls are numbered from `first`. It `waits` so many seconds in the last."""
     told = [
-        [group, number, name, [] if size is None else [size], [kind] if kind else [], True]
+        [group, number, name, [] if size is None else [size], [kind] if kind else [], None]
         for number, (name, size, kind) in enumerate(calls, first)
     ]
-    if waits:
-        told[-1][-1] = False
+    if waits is not None:
+        told[-1][-1] = waits
     found = parse({"groups": {group: [0, 1, 2], **groups}, "calls": told})
     assert found is not None
     return found
@@ -50,8 +50,8 @@ def test_the_first_different_call_is_found_although_later_ones_differ_too(other:
     alike = (REDUCE, BROADCAST)
     found = parting(
         {
-            0: record(*alike, REDUCE, REDUCE, SMALL, waits=True),
-            1: record(*alike, other, BARRIER, waits=True),
+            0: record(*alike, REDUCE, REDUCE, SMALL, waits=9.5),
+            1: record(*alike, other, BARRIER, waits=9.5),
             2: record(*alike, REDUCE),
         }
     )
@@ -69,7 +69,7 @@ def test_ranks_that_gather_inputs_of_different_sizes_do_not_differ() -> None:
 @pytest.mark.parametrize("missing", [[1], [0, 2], [0]])
 def test_ranks_that_did_not_come_are_found(missing: list[int]) -> None:
     records = {
-        rank: record(REDUCE, REDUCE) if rank in missing else record(REDUCE, REDUCE, BARRIER, waits=True)
+        rank: record(REDUCE, REDUCE) if rank in missing else record(REDUCE, REDUCE, BARRIER, waits=9.5)
         for rank in range(3)
     }
     found = parting(records)
@@ -78,35 +78,38 @@ def test_ranks_that_did_not_come_are_found(missing: list[int]) -> None:
 
 
 def test_a_rank_that_has_called_none_is_found() -> None:
-    found = parting({0: record(REDUCE, waits=True), 1: Record({}, {}), 2: record(REDUCE, waits=True)})
+    found = parting({0: record(REDUCE, waits=9.5), 1: Record({}, {}), 2: record(REDUCE, waits=9.5)})
     assert (found.missing, found.finished) == ((1,), 0)
 
 
 def test_a_running_rank_without_a_record_did_not_come_and_a_dead_one_is_unknown() -> None:
-    records = {0: record(REDUCE, waits=True), 2: record(REDUCE, waits=True)}
-    assert parting(records).missing == (1,)
+    records = {0: record(REDUCE, waits=9.5), 2: record(REDUCE, waits=9.5)}
+    assert (parting(records).missing, parting(records).finished) == ((1,), None)
     assert first_parting(records, [1], 3) is None
 
 
 def test_ranks_that_are_on_their_way_have_not_parted() -> None:
     assert first_parting({0: record(REDUCE, REDUCE), 1: record(REDUCE), 2: record(REDUCE)}, (), 3) is None
     assert first_parting({}, (), 3) is None
+    records = {0: record(REDUCE, REDUCE, waits=0.2), 1: record(REDUCE), 2: record(REDUCE, REDUCE, waits=0.3)}
+    assert first_parting(records, (), 3) is None
+    assert parting({**records, 0: record(REDUCE, REDUCE, waits=4)}).missing == (1,)
 
 
 def test_a_rank_has_forgotten_its_oldest_calls() -> None:
     records = {0: record(*[REDUCE] * 9), 1: record(*[REDUCE] * 4, first=7), 2: record(*[REDUCE] * 5, first=5)}
     assert first_parting(records, (), 3) is None
-    records[0] = record(*[REDUCE] * 10, waits=True)
-    records[1] = record(*[REDUCE] * 4, first=7, waits=True)
+    records[0] = record(*[REDUCE] * 10, waits=9.5)
+    records[1] = record(*[REDUCE] * 4, first=7, waits=9.5)
     assert (parting(records).missing, parting(records).finished) == ((2,), 9)
 
 
 def test_in_two_groups_the_rank_that_waits_for_nobody_is_the_cause() -> None:
     """Rank 2 waits for rank 0, which waits for rank 1, which waits for nobody."""
     records = {
-        0: record(REDUCE, waits=True, group="rows", rows=[0, 1]),
+        0: record(REDUCE, waits=9.5, group="rows", rows=[0, 1]),
         1: record(REDUCE, group="columns", columns=[1]),
-        2: record(REDUCE, waits=True, group="columns", columns=[0, 2]),
+        2: record(REDUCE, waits=9.5, group="columns", columns=[0, 2]),
     }
     found = parting(records)
     assert (found.group, found.missing) == ("rows", (1,))
@@ -114,8 +117,8 @@ def test_in_two_groups_the_rank_that_waits_for_nobody_is_the_cause() -> None:
 
 def test_a_circle_of_groups_is_named() -> None:
     records = {
-        0: record(REDUCE, waits=True, group="a", a=[0, 1]),
-        1: record(BARRIER, waits=True, group="b", b=[0, 1]),
+        0: record(REDUCE, waits=9.5, group="a", a=[0, 1]),
+        1: record(BARRIER, waits=9.5, group="b", b=[0, 1]),
     }
     found = parting(records, world_size=2)
     assert found.kind == "circle"
@@ -145,9 +148,9 @@ def test_one_rank_that_skips_one_call_is_found_at_it(seed: int, ranks: int, leng
     records = {}
     for rank in range(ranks):
         if rank == culprit:
-            records[rank] = record(*program[:place], program[place + 1], waits=True)
+            records[rank] = record(*program[:place], program[place + 1], waits=9.5)
         else:
-            records[rank] = record(*program[: place + 1], waits=True)
+            records[rank] = record(*program[: place + 1], waits=9.5)
     found = parting(records, world_size=ranks)
     assert (found.kind, found.call.number) == ("differ", place + 1)
     odd = [rank for rank, call in found.calls.items() if call.sizes != ((place + 1,),)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_dist.job import State
+from jupyter_dist.job import RankState, State
 from jupyter_dist.record.failures.card import card
 from jupyter_dist.supervise.stack_arrival import StackArrival
 from tests.rigs.launching import ended, launch_cell, story
@@ -53,7 +53,8 @@ def test_a_rank_that_ignores_sigterm_is_named_with_the_time_that_it_took(own_fol
 def test_the_supervisor_waits_for_stacks_no_longer_than_they_take(own_folders: Path) -> None:
     made = RunMaker(own_folders, 3)
     made.rank(0).stacks.write_text("of an earlier request\n")
-    arrival = StackArrival(made.folder, 0, [0, 1])
+    states = [State.RUNNING, State.RUNNING, State.SUCCEEDED]
+    arrival = StackArrival(made.folder, 0, [RankState(rank, state) for rank, state in enumerate(states)])
     assert not arrival.complete()
     for rank in (0, 1):
         with made.rank(rank).stacks.open("a") as file:

@@ -14,6 +14,7 @@ __all__ = ["Call", "Parting", "Record", "first_parting", "parse"]
 
 _UNEVEN = ("gather", "scatter", "alltoall", "all_to_all", "send", "recv", "coalesced")
 """Parts of the names of operations whose ranks may have inputs of different sizes."""
+_LONG_S = 3.0
 _TYPES = {
     **{"Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Bool": "bool"},
     **{"Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64"},
@@ -22,13 +23,14 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Call:
-    """One collective that a rank has called. It is not done as long as the rank waits for others in it."""
+    """One collective that a rank has called."""
 
     number: int
     operation: str
     sizes: tuple[tuple[int, ...], ...]
     types: tuple[str, ...]
-    done: bool
+    waits_s: float | None
+    """How long the rank had waited in it when it wrote its record, in seconds. None: it was done."""
 
     @property
     def inputs(self) -> str:
@@ -63,7 +65,9 @@ class Record:
     @property
     def waits_in(self) -> list[str]:
         """The groups in which the rank has called a collective that is not done."""
-        return [group for group, calls in self.calls.items() if any(not c.done for c in calls.values())]
+        return [
+            group for group, calls in self.calls.items() if any(c.waits_s is not None for c in calls.values())
+        ]
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,8 @@ class Parting:
     group: str
     calls: Mapping[int, Call]
     missing: tuple[int, ...] = ()
-    finished: int = 0
-    """The number of the last collective that all missing ranks have called; 0: they have called none."""
+    finished: int | None = None
+    """The last collective that all missing ranks have called; 0: they have called none. None: unknown."""
 
     @property
     def call(self) -> Call:
@@ -92,9 +96,10 @@ def parse(data: Mapping[str, Any]) -> Record | None:
     try:
         groups = {str(name): tuple(map(int, ranks)) for name, ranks in data["groups"].items()}
         calls: dict[str, dict[int, Call]] = {}
-        for group, number, operation, sizes, types, done in data["calls"]:
+        for group, number, operation, sizes, types, waits_s in data["calls"]:
             shapes = tuple(tuple(map(int, size)) for size in sizes)
-            call = Call(int(number), str(operation), shapes, tuple(map(str, types)), bool(done))
+            waits = None if waits_s is None else float(waits_s)
+            call = Call(int(number), str(operation), shapes, tuple(map(str, types)), waits)
             calls.setdefault(str(group), {})[call.number] = call
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
@@ -149,7 +154,12 @@ def _in_group(
             rank: max(known.get(rank, {}), default=0) for rank in members if rank in known or rank not in gone
         }
         missing = [rank for rank, last in called.items() if last < number]
-        if missing and (not all(call.done for call in at.values()) or gone.intersection(at)):
-            finished = min(called[rank] for rank in missing)
+        if missing and any(_waits_long(call, rank in gone) for rank, call in at.items()):
+            finished = min(called[rank] for rank in missing) if known.keys() >= set(missing) else None
             return Parting("missing", group, at, tuple(missing), finished)
     return None
+
+
+def _waits_long(call: Call, is_gone: bool) -> bool:
+    """Return whether a rank waits longer than ranks do that are only not equally fast."""
+    return is_gone or (call.waits_s is not None and call.waits_s >= _LONG_S)

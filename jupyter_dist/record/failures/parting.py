@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ from ...folder import RunFolder
 from ...job import RankState, State, Status
 from ...text.safe import one_line
 from ...worker.rank.collectives import KIND
+from .. import reader
 from ..logs.last_lines import last_bytes, last_lines
 from . import stacks, wording
 from .collectives import Parting, Record, first_parting, parse
@@ -25,6 +25,7 @@ __all__ = ["finding", "headline"]
 _TAIL_BYTES = 4 << 20
 _ONE_REQUEST_S = 5.0
 """Ranks that are asked at the same time answer within so many seconds."""
+_MOMENT_S = 10.0
 _MOST_CALLS = 3
 _SAME_ORDER = "every rank must call the same collectives in the same order: look for an `if` on the rank"
 _UNEVEN = (
@@ -104,8 +105,7 @@ def _early_end(
         rank.rank
         for rank in ranks
         if rank.rank not in failed
-        and (event := _last_event(folder, attempt, rank.rank, "result")) is not None
-        and event["time"] <= first.time
+        and any(e["time"] <= first.time for e in _last_events(folder, attempt, rank.rank, "result", 1))
     ]
     if not done:
         return None
@@ -131,33 +131,43 @@ def _parting(
 
 
 def _records(folder: RunFolder, attempt: int, world_size: int) -> dict[int, Record]:
-    """Return the last record of each rank. Answers to an earlier request are left out: they are outdated."""
-    found = {}
+    """Return the last record of each rank from before the ranks were ended.
+
+    A rank that was asked while it waited, and was then ended, has written again when others had left it.
+    """
+    asked: dict[int, dict[str, Any]] = {}
+    final: dict[int, dict[str, Any]] = {}
     for rank in range(world_size):
-        event = _last_event(folder, attempt, rank, KIND)
-        record = None if event is None else parse(event)
-        if event is not None and record is not None:
-            found[rank] = (record, float(event["time"]), event.get("final") is True)
-    asked = max((time for _, time, final in found.values() if not final), default=0.0)
-    return {
-        rank: record
-        for rank, (record, time, final) in found.items()
-        if final or time >= asked - _ONE_REQUEST_S
-    }
+        for event in _last_events(folder, attempt, rank, KIND, 2):
+            (final if event.get("final") is True else asked).setdefault(rank, event)
+    newest = max((event["time"] for event in asked.values()), default=0.0)
+    found = {}
+    for rank in asked.keys() | final.keys():
+        event = asked.get(rank)
+        current = event is not None and _is_current(event["time"], newest, final.get(rank))
+        chosen = event if current else final.get(rank)
+        record = None if chosen is None else parse(chosen)
+        if record is not None:
+            found[rank] = record
+    return found
 
 
-def _last_event(folder: RunFolder, attempt: int, rank: int, kind: str) -> dict[str, Any] | None:
+def _is_current(time: float, newest: float, final: Mapping[str, Any] | None) -> bool:
+    """Return whether a rank's answer belongs to the last request, and the rank went on for a moment only."""
+    return time >= newest - _ONE_REQUEST_S and (final is None or final["time"] - time < _MOMENT_S)
+
+
+def _last_events(folder: RunFolder, attempt: int, rank: int, kind: str, most: int) -> list[dict[str, Any]]:
+    """Return the last events of one kind, the newest first."""
     data, _ = last_bytes(folder.rank(attempt, rank).events, _TAIL_BYTES)
     mark = f'"kind": "{kind}"'.encode()
+    found: list[dict[str, Any]] = []
     for line in reversed(data.split(b"\n")):
-        if mark in line:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict) and isinstance(event.get("time"), float):
-                return event
-    return None
+        if len(found) < most and mark in line:
+            (event,) = reader.parse_lines([line]) or [{}]
+            if isinstance(event.get("time"), float):
+                found.append(event)
+    return found
 
 
 def _told(found: Parting, ranks: Sequence[RankState], errors: Sequence[RankError]) -> tuple[str, str]:
@@ -180,11 +190,12 @@ def _told(found: Parting, ranks: Sequence[RankState], errors: Sequence[RankError
     raised = {error.rank for error in errors}.issuperset(waiting)
     wait = "failed" if raised else "waits" if len(waiting) == 1 else "wait"
     if _left(found, ranks):
-        after = f"after #{found.finished}" if found.finished else "without a collective"
+        after = f"after #{found.finished}" if found.finished else "before the others"
         return f"{missing} ended normally {after}", f"{named(waiting)} {wait} in {call}{group}"
-    finished = f"finished #{found.finished}" if found.finished else "called none"
-    has = "has" if len(found.missing) == 1 else "have"
-    what = f"{named(waiting)} {wait} in it, and {missing} {has} {finished}"
+    what = f"{named(waiting)} {wait} in it"
+    if found.finished is not None:
+        has = "has" if len(found.missing) == 1 else "have"
+        what += f", and {missing} {has} {f'finished #{found.finished}' if found.finished else 'called none'}"
     return f"{missing} did not come to {call}{group}", what
 
 

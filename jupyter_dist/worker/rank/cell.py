@@ -60,6 +60,7 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
         return 0, True
     except Terminated as error:
         boot.hold_requests()
+        collectives.write(final=True)
         return int(error.code or 0), False
     except SystemExit as error:
         collectives.write(final=True)

@@ -4,8 +4,9 @@ torch 2.13 records the collectives of every backend by default. A rank writes it
 its cell ends, and when somebody asks for its stacks. The event has the kind `collectives`:
 
     groups   name → the global ranks of the process group
-    calls    [group, number, operation, sizes, types, done] each. The number counts the collectives of the
-             group; sizes and types are those of the input tensors
+    calls    [group, number, operation, sizes, types, waits_s] each. The number counts the collectives of the
+             group; sizes and types are those of the input tensors; waits_s is how long the rank has waited
+             for the others, or null if the collective is done
     final    whether the cell has ended
 """
 
@@ -97,7 +98,8 @@ def _call(entry: dict[str, Any]) -> list[Any]:
     operation = str(entry["profiling_name"]).partition(":")[2] or str(entry["profiling_name"])
     sizes, types = entry["input_sizes"][:_MOST_SIZES], entry["input_dtypes"][:_MOST_SIZES]
     done = bool(entry["retired"]) or entry["state"] == "completed"
-    return [entry["process_group"][0], entry["collective_seq_id"], operation, sizes, types, done]
+    waits_s = None if done else round(time.time() - entry["time_created_ns"] / 1e9, 3)
+    return [entry["process_group"][0], entry["collective_seq_id"], operation, sizes, types, waits_s]
 
 
 def _groups() -> dict[str, list[int]]:
