@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from collections.abc import Sequence
 
 from ..folder import RunFolder
 from ..job import RankState
+from .turns import Turns
 
 __all__ = ["ReportedErrors"]
-
-_LOOKS, _TURNS_FOR_ALL = 64, 10
-"""One call looks at so many ranks, or at one tenth of all ranks."""
 
 
 class ReportedErrors:
@@ -22,7 +19,7 @@ class ReportedErrors:
     def __init__(self, folder: RunFolder, attempt: int) -> None:
         self._folder, self._attempt = folder, attempt
         self._paths: dict[int, str] = {}
-        self._next = 0
+        self._turns = Turns()
 
     def has(self, rank: int, before: float = math.inf) -> bool:
         """Return whether a rank has reported an error before this time, by the clock of files."""
@@ -36,10 +33,5 @@ class ReportedErrors:
 
     def first(self, ranks: Sequence[RankState]) -> RankState | None:
         """Return a rank that has reported an error and still runs. Ten calls look at each rank once."""
-        count = max(_LOOKS, math.ceil(len(ranks) / _TURNS_FOR_ALL))
-        if count >= len(ranks):
-            looked_at: Sequence[RankState] = ranks
-        else:
-            looked_at = list(itertools.islice(itertools.cycle(ranks), self._next, self._next + count))
-            self._next = (self._next + count) % len(ranks)
+        looked_at = (ranks[place] for place in self._turns.take(len(ranks)))
         return next((rank for rank in looked_at if not rank.state.ended and self.has(rank.rank)), None)
