@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import LaunchError, RunNotFound, UntrustedFile
-from .worker import layout
+from .worker import layout, listing
 
 __all__ = [
     "RankFolder",
@@ -145,27 +145,15 @@ class RunFolder:
     def launcher_logs(self, attempt: int) -> list[Path]:
         """Return the logs of an attempt's launchers, sorted by name. Most backends have no launchers."""
         place = self.attempt(attempt)
-        try:
-            names = sorted(os.listdir(place))
-        except OSError:
-            return []
-        return [place / name for name in names if layout.launcher_of(name) is not None]
+        return [place / name for name in sorted(listing.names(place)) if layout.launcher_of(name) is not None]
 
     def attempts(self) -> list[int]:
         """Return the attempts that were started, oldest first."""
-        try:
-            names = os.listdir(self.path / layout.ATTEMPTS)
-        except OSError:
-            return []
-        return sorted(int(name) for name in names if name.isdigit())
+        return listing.numbers(self.path / layout.ATTEMPTS)
 
     def ranks(self, attempt: int) -> list[int]:
         """Return the ranks that have a folder in an attempt."""
-        try:
-            names = os.listdir(self.attempt(attempt) / layout.RANKS)
-        except OSError:
-            return []
-        return sorted(int(name) for name in names if name.isdigit())
+        return listing.numbers(self.attempt(attempt) / layout.RANKS)
 
     def still_pending(self) -> None:
         """Mark a run without a supervisor as just created, because another process is starting one."""
@@ -304,10 +292,7 @@ def runs(root: Path | None = None, *, trials: bool = False) -> Iterator[RunFolde
     The order is the order of creation, even if ids contain the time of another clock (`age_key`).
     """
     root = runs_root() if root is None else root
-    try:
-        names = os.listdir(root)
-    except OSError:
-        return
+    names = listing.names(root)
     # The views call this every second for hundreds of runs, and pathlib would need seven times as long.
     own = [name for name in names if _ID.fullmatch(name) or (trials and _TRIAL_ID.fullmatch(name))]
     for name in sorted(own, key=lambda name: age_key(name, root), reverse=True):
@@ -318,18 +303,13 @@ def runs(root: Path | None = None, *, trials: bool = False) -> Iterator[RunFolde
 def unfinished() -> list[RunFolder]:
     """Return the folders whose launch has not written the job. No supervisor has ever used them."""
     root = runs_root()
-    with contextlib.suppress(OSError):
-        made = [RunFolder(root / name) for name in os.listdir(root) if _ID.fullmatch(name)]
-        return [f for f in made if not f.job.exists() and not f.supervisor_log.exists()]
-    return []
+    made = [RunFolder(root / name) for name in listing.names(root) if _ID.fullmatch(name)]
+    return [f for f in made if not f.job.exists() and not f.supervisor_log.exists()]
 
 
 def trials_of(tuning: RunFolder) -> list[RunFolder]:
     """Return the trials of a tuning run, sorted by number; an empty list for any other run."""
-    try:
-        names = os.listdir(tuning.path.parent)
-    except OSError:
-        return []
+    names = listing.names(tuning.path.parent)
     own = [match for name in names if (match := _TRIAL_ID.fullmatch(name)) and match[1] == tuning.id]
     return [RunFolder(tuning.path.parent / match[0]) for match in sorted(own, key=lambda m: int(m[2]))]
 

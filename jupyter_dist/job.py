@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,6 +132,16 @@ class RankState:
     def all(cls, world_size: int, state: State = State.PENDING) -> tuple[RankState, ...]:
         """Return every rank of a run, all in the same state."""
         return tuple(cls(rank, state) for rank in range(world_size))
+
+    @staticmethod
+    def overall(ranks: Sequence[RankState]) -> State:
+        """Return the state of an attempt with these ranks."""
+        states = {rank.state for rank in ranks}
+        if State.RUNNING in states or State.PENDING in states:
+            return State.RUNNING
+        if states == {State.SUCCEEDED}:
+            return State.SUCCEEDED
+        return State.FAILED if State.FAILED in states or State.LOST in states else State.STOPPED
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RankState:

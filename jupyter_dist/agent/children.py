@@ -7,16 +7,15 @@ import glob
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..worker import layout
+from ..worker import layout, listing
 from ..worker.boot import STACK_SIGNAL
 from ..worker.host.os_errors import reason
 from ..worker.line_file import append_line
-from ..worker.process_groups import guard_groups, kill_group, peak_memory_bytes, reap, signal_if
+from ..worker.process_groups import guard_groups, has_variable, kill_all, kill_group, reap, signal_if, spawn
 from .rank_fork import fork_rank
 
 __all__ = ["Child", "Children", "end_leftovers", "start_guard"]
@@ -104,20 +103,9 @@ class Children:
             os.close(log)  # creates the log, also for a rank that prints nothing
             return fork_rank(env, self._code, self._umask)
         try:
-            process = subprocess.Popen(
-                wish["argv"],
-                env=env,
-                cwd=self._code,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                umask=self._umask,
-            )
+            return spawn(wish["argv"], env, self._code, log, self._umask)
         finally:
             os.close(log)
-        process.returncode = 0  # `reap` calls wait4, which also returns the peak memory
-        return process.pid
 
     def reap(self) -> list[Child]:
         """Return the processes that have ended since the last call. Does not block."""
@@ -131,13 +119,9 @@ class Children:
                 continue
             if reaped is None:
                 continue
-            status, usage = reaped
-            code = os.waitstatus_to_exitcode(status)
             child.end = {
                 "ended": time.time(),
-                "exit_code": code if code >= 0 else None,
-                "signal": -code if code < 0 else None,
-                "peak_memory_bytes": peak_memory_bytes(usage),
+                **reaped._asdict(),
                 "told": child.told_to_end,
                 "place_gone": child.place_gone,
             }
@@ -194,11 +178,8 @@ class Children:
 
     def _launched(self) -> list[int]:
         """Return the pids of ranks that a launcher started here (launched_rank.py), not this process."""
-        try:
-            listed = os.listdir(os.path.join(self._stage, "ranks"))
-        except OSError:
-            return []
-        return [int(name) for name in listed if _is_of(int(name), self._stage)]
+        listed = listing.numbers(os.path.join(self._stage, "ranks"))
+        return [pid for pid in listed if _is_of(pid, self._stage)]
 
     def stacks(self) -> None:
         """Signal each running rank to append its stacks to `stacks.txt`."""
@@ -241,35 +222,23 @@ def start_guard(stage: str) -> int:
         return write
     try:
         os.close(write)
-        _guard(read, stage)
+        if guard_groups(read) != "done":
+            end_leftovers(stage)
     finally:
         os._exit(0)
-
-
-def _guard(read: int, stage: str) -> None:
-    if guard_groups(read):
-        end_leftovers(stage)
 
 
 def end_leftovers(stage: str) -> None:
     """Kill all processes of this stage except this one and its parent. Does nothing without /proc."""
     for _ in range(3):  # the processes may start others meanwhile
-        found = False
-        with contextlib.suppress(OSError):
-            for name in os.listdir("/proc"):
-                if not name.isdigit() or int(name) in (os.getpid(), os.getppid()):
-                    continue
-                with contextlib.suppress(OSError):
-                    found |= signal_if(int(name), signal.SIGKILL, lambda pid: _is_of(pid, stage))
-        if not found:
+        if not kill_all(lambda pid: _is_of(pid, stage)):
             return
 
 
 def _is_of(pid: int, stage: str) -> bool:
     """Return whether the process belongs to this stage. Another process may have the pid by now."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return f"JUPYTER_DIST_STAGE={stage}".encode() in file.read().split(b"\0")
+        return has_variable(pid, "JUPYTER_DIST_STAGE", stage)
     except FileNotFoundError:
         return not os.path.isdir("/proc/self")
     except OSError:

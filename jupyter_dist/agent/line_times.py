@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 
-from ..worker import layout
+from ..worker import layout, listing
 from ..worker.output import time_index
 
 __all__ = ["LineTimes"]
@@ -40,10 +40,10 @@ class LineTimes:
                     self._sizes[folder] = size
 
     def _look(self) -> None:
-        for attempt in _names(self._attempts):
-            ranks = os.path.join(self._attempts, attempt, layout.RANKS)
-            for rank in _names(ranks):
-                folder = os.path.join(ranks, rank)
+        for attempt in listing.numbers(self._attempts):
+            ranks = os.path.join(self._attempts, str(attempt), layout.RANKS)
+            for rank in listing.numbers(ranks):
+                folder = os.path.join(ranks, str(rank))
                 if folder not in self._sizes:
                     self._sizes[folder] = time_index.covered(os.path.join(folder, layout.TIMES))
 
@@ -53,10 +53,3 @@ class LineTimes:
         path = os.path.join(folder, layout.TIMES)
         begun = os.path.exists(path) and os.path.getsize(path) > 0
         time_index.append(path, *([] if begun else [(0, now)]), (size, now))
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return [name for name in os.listdir(folder) if name.isdigit()]
-    except OSError:
-        return []

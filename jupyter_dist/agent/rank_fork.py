@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NoReturn
 
 __all__ = ["fork_rank"]
@@ -39,9 +39,10 @@ def _become_rank(env: Mapping[str, str], code: str, umask: int) -> NoReturn:
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
-    for fd in _open_files():
-        with contextlib.suppress(OSError):
-            os.close(fd)
+    for fd in boot.open_descriptors():
+        if fd > 2:
+            with contextlib.suppress(OSError):
+                os.close(fd)
     os.setsid()
     os.umask(umask)
     os.environ.clear()
@@ -56,10 +57,3 @@ def _become_rank(env: Mapping[str, str], code: str, umask: int) -> NoReturn:
         sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
         os._exit(70)
-
-
-def _open_files() -> Iterable[int]:
-    for listing in ("/proc/self/fd", "/dev/fd"):
-        with contextlib.suppress(OSError):
-            return [int(name) for name in os.listdir(listing) if int(name) > 2]
-    return range(3, 4096)

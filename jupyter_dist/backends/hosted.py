@@ -44,7 +44,7 @@ from .ranks.placement import (
     ports_needed,
     rank_starts,
 )
-from .ranks.rank_states import is_displaced, overall, rank_state
+from .ranks.rank_states import is_displaced, rank_state
 from .ranks.server_ranks import Serving
 from .shared_options.agent import AgentOptions
 
@@ -350,7 +350,7 @@ class Hosted:
             rank if rank.rank not in found else rank_state(rank, found[rank.rank])
             for rank in self._pending(job)
         )
-        poll = Poll(overall(ranks), ranks, pids=state.pids, detail=self._hindered(state))
+        poll = Poll(RankState.overall(ranks), ranks, pids=state.pids, detail=self._hindered(state))
         assert self._hosting is not None
         taken = dict.fromkeys(process.host for process in found.values() if is_displaced(process))
         if taken:

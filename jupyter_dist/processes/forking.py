@@ -42,7 +42,7 @@ def threads() -> int:
 def mark_warm(own: Set[int | None]) -> None:
     """Mark this process as warm. All descriptors that are open now, except `own`, stay open in its forks."""
     global _inherited, _blas
-    _inherited = frozenset(_open_fds()) - own
+    _inherited = frozenset(boot.open_descriptors()) - own
     if "numpy" in sys.modules:
         import numpy.random  # noqa: F401  # loaded lazily, and every rank reseeds it
         import threadpoolctl
@@ -65,7 +65,7 @@ def fork(child: Callable[[], None], keep: frozenset[int] = frozenset()) -> int:
         return pid
     try:
         kept = {0, 1, 2} | keep | (_inherited or frozenset())
-        for fd in _open_fds():
+        for fd in boot.open_descriptors():
             if fd not in kept:
                 with contextlib.suppress(OSError):
                     os.close(fd)
@@ -154,17 +154,3 @@ def _set_threads(env: Mapping[str, str]) -> None:
     if _blas is not None:
         chosen = env.get("OPENBLAS_NUM_THREADS", "")
         _blas.limit(limits=int(chosen) if chosen.isdigit() else count or os.cpu_count())
-
-
-def _open_fds() -> list[int]:
-    found = [int(name) for name in os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")]
-    # The listing itself used one descriptor, which is closed now. Its number can be reused.
-    return [fd for fd in found if _is_open(fd)]
-
-
-def _is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 
 from ..worker import layout
-from ..worker.process_groups import signal_if
+from ..worker.process_groups import has_variable, kill_all
 
 __all__ = ["end_leftovers", "is_of"]
 
@@ -20,19 +18,11 @@ def end_leftovers(run_id: str) -> list[int]:
     The function finds processes that have left their rank's process group.
     Containers on this machine are hosts of their own: their agents clean them up.
     """
-    killed: list[int] = []
     try:
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         here = _namespace("self")
     except OSError:
-        return killed
-    for pid in pids:
-        if pid == os.getpid():
-            continue
-        with contextlib.suppress(OSError):
-            if signal_if(pid, signal.SIGKILL, lambda pid: is_of(pid, run_id) and _namespace(pid) == here):
-                killed.append(pid)
-    return killed
+        return []
+    return kill_all(lambda pid: is_of(pid, run_id) and _namespace(pid) == here)
 
 
 def _namespace(pid: int | str) -> str:
@@ -41,8 +31,7 @@ def _namespace(pid: int | str) -> str:
 
 def is_of(pid: int, run_id: str) -> bool:
     """Return whether a process belongs to the run. Raises OSError if that cannot be read."""
-    with open(f"/proc/{pid}/environ", "rb") as file:
-        if f"JUPYTER_DIST_RUN_ID={run_id}".encode() in file.read().split(b"\0"):
-            return True
+    if has_variable(pid, "JUPYTER_DIST_RUN_ID", run_id):
+        return True
     # A process that only reads a log has the log at another descriptor.
     return any(f"/{run_id}/{layout.ATTEMPTS}/" in os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (1, 2))

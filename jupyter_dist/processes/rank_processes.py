@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from ..folder import RunFolder, open_private
 from ..job import Job, Poll, RankState, State
 from ..worker.boot import STACK_SIGNAL
 from ..worker.host.os_errors import reason
-from ..worker.process_groups import kill_group, peak_memory_bytes, reap
+from ..worker.process_groups import kill_group, reap, spawn
 from . import forking
 
 __all__ = ["PACKAGE_ROOT", "Processes", "RankSpec"]
@@ -83,7 +82,7 @@ class Processes:
             if rank.state is State.RUNNING and rank.pid is not None:
                 self._ranks[index] = self._reap(rank, rank.pid)
         running = tuple(r.pid for r in self._ranks if r.state is State.RUNNING and r.pid is not None)
-        return Poll(_overall(self._ranks), tuple(self._ranks), running)
+        return Poll(RankState.overall(self._ranks), tuple(self._ranks), running)
 
     def _reap(self, rank: RankState, pid: int) -> RankState:
         try:
@@ -92,17 +91,10 @@ class Processes:
             return dataclasses.replace(rank, state=State.LOST, ended=time.time())
         if reaped is None:
             return rank
-        status, usage = reaped
-        code = os.waitstatus_to_exitcode(status)
-        state = State.SUCCEEDED if code == 0 else State.STOPPED if pid in self._signalled else State.FAILED
-        return dataclasses.replace(
-            rank,
-            state=state,
-            exit_code=code if code >= 0 else None,
-            signal=-code if code < 0 else None,
-            ended=time.time(),
-            peak_memory_bytes=peak_memory_bytes(usage),
-        )
+        state = State.STOPPED if pid in self._signalled else State.FAILED
+        if reaped.exit_code == 0:
+            state = State.SUCCEEDED
+        return dataclasses.replace(rank, state=state, ended=time.time(), **reaped._asdict())
 
     def signal(self, *, kill: bool, interrupt: bool = False) -> None:
         """Send SIGTERM, or SIGINT to interrupt, to each running rank.
@@ -134,29 +126,6 @@ def _start(python: str, folder: RunFolder, attempt: int, rank: int, env: Mapping
     try:
         if forking.is_warm():
             return forking.fork_rank(env, str(folder.supervisor_log))
-        return _spawn(python, env, log)
+        return spawn([python, "-m", "jupyter_dist.worker"], env, PACKAGE_ROOT, log)
     finally:
         os.close(log)
-
-
-def _spawn(python: str, env: Mapping[str, str], log: int) -> int:
-    process = subprocess.Popen(
-        [python, "-m", "jupyter_dist.worker"],
-        env=env,
-        cwd=PACKAGE_ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )
-    process.returncode = 0  # `_reap` calls wait4, which also returns the peak memory
-    return process.pid
-
-
-def _overall(ranks: list[RankState]) -> State:
-    states = {rank.state for rank in ranks}
-    if State.RUNNING in states:
-        return State.RUNNING
-    if states == {State.SUCCEEDED}:
-        return State.SUCCEEDED
-    return State.FAILED if State.FAILED in states or State.LOST in states else State.STOPPED

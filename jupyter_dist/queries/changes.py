@@ -14,6 +14,7 @@ from ..errors import DistError, RunNotFound
 from ..folder import RunFolder, find_exact, runs, runs_root
 from ..job import rank_count
 from ..record import reader
+from ..worker import listing
 from . import files
 from .answers.logs import LogChange
 from .answers.metrics import UsageChange
@@ -113,13 +114,6 @@ def _signature(path: Path) -> tuple[int, int, int] | None:
     return info.st_mtime_ns, info.st_size, info.st_ino
 
 
-def _size(path: Path) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
-
-
 class _WatchedRun:
     """One watched run. The attributes have what was reported last."""
 
@@ -175,14 +169,14 @@ class _WatchedRun:
             self._about = _signature(self._folder.about)
             self._files = [name for name, _ in files.downloadable(self._folder)]
         ranks = self._logs.folders
-        events = [self._status.attempt, *(_size(rank.events) for rank in ranks)]
+        events = [self._status.attempt, *(listing.size(rank.events) for rank in ranks)]
         # A row of the view of all ranks exists only after the supervisor has written its time.
         log = (
             self._status.attempt,
             self._status.state.ended,
-            [(_size(rank.output), _size(rank.times)) for rank in ranks],
+            [(listing.size(rank.output), listing.size(rank.times)) for rank in ranks],
             [rank.state.ended for rank in self._status.ranks],
-            [(name, _size(self._logs.launcher(name).path)) for name in self._launchers],
+            [(name, listing.size(self._logs.launcher(name).path)) for name in self._launchers],
         )
         changes: list[Change] = [*self._run(now, events != self._events)]
         if log != self._log and not self._floods(now, log):
@@ -213,7 +207,7 @@ class _WatchedRun:
         if now - self._usage_at < _LOOK_S:
             return
         self._usage_at = now
-        sizes = [_size(rank.usage) for rank in self._logs.folders]
+        sizes = [listing.size(rank.usage) for rank in self._logs.folders]
         if sizes != self._usage and any(sizes):
             yield {"kind": "usage", "id": self._id}
         self._usage = sizes

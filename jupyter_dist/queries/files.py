@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..folder import RunFolder
+from ..worker import listing
 from ..worker.layout import launcher_of
 
 __all__ = ["downloadable", "launcher_log", "launchers", "read"]
@@ -22,11 +23,7 @@ _CHUNK = 1 << 20
 
 def launchers(folder: RunFolder, attempt: int) -> list[str]:
     """Return the launchers that wrote a log in that attempt: `launcher`, or `launcher-HOST` for each host."""
-    try:
-        names = os.listdir(folder.attempt(attempt))
-    except OSError:
-        return []
-    return sorted(filter(None, map(launcher_of, names)))
+    return sorted(filter(None, map(launcher_of, listing.names(folder.attempt(attempt)))))
 
 
 def launcher_log(folder: RunFolder, attempt: int, name: str) -> Path:

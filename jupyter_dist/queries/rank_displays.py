@@ -17,6 +17,7 @@ from ..folder import RankFolder
 from ..record.outputs import rich_output
 from ..record.outputs.rich_output import Part, ShownOutput
 from ..record.reader import parse_lines
+from ..worker import listing
 from .answers.media import Content, Display, Exhibit, Logged, MediaSeries
 
 __all__ = ["RanksShown"]
@@ -65,7 +66,7 @@ class _Rank:
 
     @property
     def reached(self) -> int:
-        return rich_output.reached(self.folder.media)
+        return listing.size(self.folder.media)
 
 
 class RanksShown:

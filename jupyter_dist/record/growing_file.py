@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ..worker import listing
+
 __all__ = ["GrowingFile"]
 
 _MAX_READ = 1 << 20
@@ -20,10 +22,7 @@ class GrowingFile:
 
     def skip_to_tail(self, nbytes: int) -> None:
         """Skip all but the last `nbytes` bytes. The next read may begin within a line."""
-        try:
-            size = os.stat(self._name).st_size
-        except OSError:
-            return
+        size = listing.size(self._name)
         if size - self.offset > nbytes:
             self.offset = size - nbytes
             # The rest of a line is not JSON, so every parser of these lines skips it.

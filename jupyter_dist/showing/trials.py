@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DistError
@@ -13,6 +12,7 @@ from ..record.trials import RUNNING, SUCCEEDED, Trial
 from ..search.spec import Search
 from ..text.format import duration, number
 from ..text.safe import one_line
+from ..worker import listing
 
 if TYPE_CHECKING:
     import pandas
@@ -132,11 +132,8 @@ class TrialLines:
         """Return a line for each trial that has ended since the last call."""
         if self._search is None:
             return []
-        try:
-            size = os.stat(self._folder.trials).st_size
-        except OSError:
-            return []
-        if size == self._size:
+        size = listing.size(self._folder.trials)
+        if size in (0, self._size):
             return []
         self._size = size
         lines = []

@@ -19,7 +19,7 @@ from ..processes import forking
 from ..processes.leftovers import end_leftovers
 from ..processes.rank_processes import PACKAGE_ROOT
 from ..worker.line_file import write_all
-from ..worker.process_groups import last_words
+from ..worker.process_groups import guard_groups
 
 __all__ = ["Guard", "prepare"]
 
@@ -97,7 +97,7 @@ def _start() -> int:
 
 
 def _wait(read: int) -> None:
-    last = last_words(read)
+    last = guard_groups(read)
     if last is not None and last != _DONE:
         run_id = last.split()[0]
         for look in range(_LOOKS if run_id != _NOTHING else 0):

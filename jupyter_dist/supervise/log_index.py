@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -12,8 +11,10 @@ from pathlib import Path
 
 from ..folder import RankFolder, RunFolder
 from ..record.file_changes import FileChanges
+from ..worker import listing
 from ..worker.output import time_index
 from .digest_update import DigestUpdater
+from .turns import Turns, turn_size
 
 __all__ = ["LogIndexWriter"]
 
@@ -22,8 +23,6 @@ _HEARD_S = 0.01
 """Shortest pause if the system reports file changes. One tick records all changes of the pause."""
 _FLOOD_BYTES = 32 << 10
 _REST = 30.0
-_MOST_LOOKS, _TURNS_FOR_ALL = 64, 10
-"""One tick looks at so many ranks without a reported change, or at one tenth of all ranks."""
 
 
 class LogIndexWriter:
@@ -46,7 +45,7 @@ class LogIndexWriter:
         self._rank_of: dict[Path, int] = {}
         self._unwatched: deque[Path] = deque()
         """The files whose next change nobody would report."""
-        self._next_look, self._all_due = 0, False
+        self._turns, self._all_due = Turns(), False
         self._grew = 0.0
         self._folders: list[RankFolder] = []
         self._sizes: list[int] = []
@@ -88,7 +87,7 @@ class LogIndexWriter:
         began = time.thread_time()
         for rank in self._due(self._listen()):
             folder = self._folders[rank]
-            size = _size(folder.output)
+            size = listing.size(folder.output)
             if size > self._sizes[rank]:
                 grown = True
                 more += size - self._sizes[rank]
@@ -96,7 +95,7 @@ class LogIndexWriter:
                 self._append(rank, size, now)
                 if self._of_host[rank]:
                     moment = 0.0  # the host's clock differs, and some output may be missing
-            events = _size(folder.events)
+            events = listing.size(folder.events)
             if events > self._event_sizes[rank]:
                 grown = True
                 more += events - self._event_sizes[rank]
@@ -128,8 +127,8 @@ class LogIndexWriter:
         if not self._hears:
             return set()
         changed = [path for path in self._changes.take() if path in self._rank_of]
-        waiting = self._in_turn(len(self._unwatched))
-        trying = [*changed, *(self._unwatched.popleft() for _ in waiting)]
+        waiting = turn_size(len(self._unwatched))
+        trying = [*changed, *(self._unwatched.popleft() for _ in range(waiting))]
         watched = set()
         for path in trying:
             if self._changes.watch(path, once=True):
@@ -138,24 +137,13 @@ class LogIndexWriter:
                 self._unwatched.append(path)
         return watched.union(self._rank_of[path] for path in changed)
 
-    @staticmethod
-    def _in_turn(count: int, first: int = 0) -> Iterable[int]:
-        """Return the places that one tick looks at without a reason, from `first` on: all of a few."""
-        if count <= _MOST_LOOKS:
-            return range(count)
-        return ((first + more) % count for more in range(max(_MOST_LOOKS, count // _TURNS_FOR_ALL)))
-
     def _due(self, changed: set[int]) -> Iterable[int]:
         """Return the ranks whose files to look at: those with changes, and some others in turn.
 
         The system may not report a change (record/file_changes.py).
         """
         count = len(self._folders)
-        if self._all_due or count <= _MOST_LOOKS:
-            return range(count)
-        others = list(self._in_turn(count, self._next_look))
-        self._next_look = (others[-1] + 1) % count
-        return sorted(changed.union(others))
+        return range(count) if self._all_due else sorted(changed.union(self._turns.take(count)))
 
     def _append(self, rank: int, size: int, now: float) -> None:
         if self._of_host[rank] is None:
@@ -164,10 +152,3 @@ class LogIndexWriter:
             # On a full disk these lines have no times, but the run continues.
             with contextlib.suppress(OSError):
                 time_index.append(self._folders[rank].times, (size, now))
-
-
-def _size(path: os.PathLike[str]) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0

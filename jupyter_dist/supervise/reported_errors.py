@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import time
@@ -10,11 +9,9 @@ from collections.abc import Sequence
 
 from ..folder import RunFolder
 from ..job import RankState
+from .turns import Turns
 
 __all__ = ["ReportedErrors", "clock_of_files"]
-
-_LOOKS, _TURNS_FOR_ALL = 64, 10
-"""One call looks at so many ranks, or at one tenth of all ranks."""
 
 
 def clock_of_files(folder: RunFolder) -> float:
@@ -36,7 +33,7 @@ class ReportedErrors:
     def __init__(self, folder: RunFolder, attempt: int) -> None:
         self._folder, self._attempt = folder, attempt
         self._paths: dict[int, str] = {}
-        self._next = 0
+        self._turns = Turns()
 
     def has(self, rank: int, before: float = math.inf) -> bool:
         """Return whether a rank has reported an error before this time, by the clock of files."""
@@ -50,10 +47,5 @@ class ReportedErrors:
 
     def first(self, ranks: Sequence[RankState]) -> RankState | None:
         """Return a rank that has reported an error and still runs. Ten calls look at each rank once."""
-        count = max(_LOOKS, math.ceil(len(ranks) / _TURNS_FOR_ALL))
-        if count >= len(ranks):
-            looked_at: Sequence[RankState] = ranks
-        else:
-            looked_at = list(itertools.islice(itertools.cycle(ranks), self._next, self._next + count))
-            self._next = (self._next + count) % len(ranks)
+        looked_at = (ranks[place] for place in self._turns.take(len(ranks)))
         return next((rank for rank in looked_at if not rank.state.ended and self.has(rank.rank)), None)

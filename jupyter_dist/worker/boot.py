@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -30,6 +30,7 @@ __all__ = [
     "end",
     "end_children",
     "hold_requests",
+    "open_descriptors",
     "reseed",
     "set_name",
     "stacks_size",
@@ -85,6 +86,25 @@ def set_name(name: str) -> None:
     """Name this process in `ps` and `top`. At most 15 characters are kept."""
     if sys.platform == "linux":
         _libc().prctl(_PR_SET_NAME, name.encode()[:15])
+
+
+def open_descriptors() -> list[int]:
+    """Return the open descriptors of this process."""
+    found: Iterable[int] = range(4096)
+    for listing in ("/proc/self/fd", "/dev/fd"):
+        with contextlib.suppress(OSError):
+            found = [int(name) for name in os.listdir(listing)]
+            break
+    # The listing itself used one descriptor, which is closed now. Its number can be reused.
+    return [fd for fd in found if _is_open(fd)]
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
 
 
 def start(rank_folder: Path, rank: int) -> None:

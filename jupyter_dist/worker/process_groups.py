@@ -8,29 +8,62 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import signal
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
+from . import listing
 from .process_identity import start_ticks
 
 if TYPE_CHECKING:
     import subprocess
 
 __all__ = [
+    "Exit",
     "guard_groups",
+    "has_variable",
+    "kill_all",
     "kill_group",
-    "last_words",
-    "peak_memory_bytes",
     "poll",
     "reap",
     "signal_if",
+    "spawn",
 ]
 
 _CAN_PEEK = hasattr(os, "waitid")
 """macOS lacks this function before Python 3.13. There, the group is killed just after its leader's reap."""
+
+
+class Exit(NamedTuple):
+    """The end of a child process."""
+
+    exit_code: int | None
+    signal: int | None
+    peak_memory_bytes: int
+
+    @property
+    def returncode(self) -> int:
+        """Return the exit status as in `subprocess`."""
+        return -(self.signal or 0) if self.exit_code is None else self.exit_code
+
+
+def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, log: int, umask: int = -1) -> int:
+    """Start a process that leads a group and prints into the descriptor `log`. Returns its pid for `reap`."""
+    import subprocess
+
+    process = subprocess.Popen(
+        argv,
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        umask=umask,
+    )
+    process.returncode = 0  # `reap` waits for the process
+    return process.pid
 
 
 def kill_group(pid: int) -> None:
@@ -39,10 +72,10 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def reap(pid: int) -> tuple[int, resource.struct_rusage] | None:
+def reap(pid: int) -> Exit | None:
     """Reap a child that leads a group, if it has ended, and kill the rest of the group. Does not block.
 
-    Returns the child's status and usage, or None while it runs. Raises ChildProcessError.
+    Returns the child's end, or None while it runs. Raises ChildProcessError.
     """
     if _CAN_PEEK:
         if not _has_ended(pid):
@@ -53,7 +86,9 @@ def reap(pid: int) -> tuple[int, resource.struct_rusage] | None:
         return None
     if not _CAN_PEEK:
         kill_group(pid)
-    return status, usage
+    code = os.waitstatus_to_exitcode(status)
+    peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return Exit(code if code >= 0 else None, -code if code < 0 else None, peak)
 
 
 def poll(process: subprocess.Popen[bytes]) -> int | None:
@@ -93,21 +128,26 @@ def signal_if(pid: int, signum: int, is_right: Callable[[int], bool]) -> bool:
             os.close(fd)
 
 
-def peak_memory_bytes(usage: resource.struct_rusage) -> int:
-    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+def kill_all(is_right: Callable[[int], bool]) -> list[int]:
+    """Kill the processes with `is_right(pid)`, except this one and its parent. Returns their pids.
 
-
-def guard_groups(read: int) -> bool:
-    """Wait until the other end of a pipe is closed, then kill the groups in its last line (`last_words`).
-
-    The process acts as a guard.
-    Returns False if the last line is the word `done`. Then nothing is killed.
-    Blocks until the pipe is closed.
+    Kills nothing without /proc.
     """
-    return last_words(read) != "done"
+    killed: list[int] = []
+    for pid in listing.numbers("/proc"):
+        with contextlib.suppress(OSError):
+            if pid not in (os.getpid(), os.getppid()) and signal_if(pid, signal.SIGKILL, is_right):
+                killed.append(pid)
+    return killed
 
 
-def last_words(read: int) -> str | None:
+def has_variable(pid: int, name: str, value: str) -> bool:
+    """Return whether a process was started with this variable. Raises OSError if that is unknown."""
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        return f"{name}={value}".encode() in file.read().split(b"\0")
+
+
+def guard_groups(read: int) -> str | None:
     """Wait until the other end of a pipe is closed, and kill the groups whose pids are in the last line.
 
     The process acts as a guard. Returns the last line, or None without a line. A pid that another process has

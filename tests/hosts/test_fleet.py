@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -17,49 +15,31 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist import folder as folders
 from jupyter_dist.agent import stage_program as stage
 from jupyter_dist.agent.frames import encode
 from jupyter_dist.backends.ranks.placement import (
     RankEnvironmentOptions,
     environments,
-    gpu_trouble,
     places,
-    ports_needed,
 )
 from jupyter_dist.backends.ssh.backend import Ssh
-from jupyter_dist.backends.ssh.options import SshOptions
 from jupyter_dist.conformance.deadlines import wait_for_exit
 from jupyter_dist.conformance.run_control import Runs
 from jupyter_dist.conformance.target import Target
 from jupyter_dist.errors import InputError, LaunchError
 from jupyter_dist.folder import RunFolder
-from jupyter_dist.hosts import openssh
-from jupyter_dist.hosts.arrivals import Arrivals
-from jupyter_dist.hosts.facts import HostFacts, host_facts
 from jupyter_dist.hosts.fleet import Fleet, FleetPoll
 from jupyter_dist.hosts.host_messages import unreachable_pairs
 from jupyter_dist.hosts.links.link import LinkError
 from jupyter_dist.hosts.links.stream import FunctionTransport, Pipe, StreamLink, by_pipe, stage_program
 from jupyter_dist.hosts.openssh import SshSettings
 from jupyter_dist.hosts.settings import HostSettings
-from jupyter_dist.hosts.ssh_diagnosis import diagnose
 from jupyter_dist.hosts.start import Start
 from jupyter_dist.job import Job, State
-from jupyter_dist.supervise.log_index import LogIndexWriter
 from jupyter_dist.worker.host.machine import unreached
-from jupyter_dist.worker.output.time_index import RECORD, Times
 
 WaitFor = Callable[..., Any]
 HERE = [{"name": "localhost", "slots": 2}]
-
-
-@pytest.fixture
-def folder(own_folders: Path) -> RunFolder:
-    made = folders.create(own_folders, "20261120-120000-abcd12", 2)
-    made.payload.write_bytes(b"a payload")
-    folders.write_json(made.job, {})
-    return made
 
 
 def a_job(folder: RunFolder, **options: Any) -> Job:
@@ -161,67 +141,6 @@ def test_ssh_that_is_missing_is_told(
         Ssh().check(1, {"hosts": [{"name": "h1", "slots": 1}]})
     with pytest.raises(LaunchError, match="host h1: cannot run ssh"):
         Fleet(a_job(folder), folder, [{"name": "h1", "slots": 1}], SshSettings()).connect()
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "../escape",
-        "attempts/0/ranks/0/../../../../x",
-        "/etc/passwd",
-        "attempts/0/ranks/0/.hidden",
-        "attempts/0/ranks/0/times.idx",
-        "attempts/x/ranks/0/output.log",
-        "state.json",
-        "attempts/0/ranks/0/output.log\n",
-    ],
-)
-def test_what_a_host_may_write_here(folder: RunFolder, path: str) -> None:
-    before = sorted(folder.path.rglob("*"))
-    for kind in ("chunk", "whole"):
-        Arrivals(folder).take({"is": kind, "path": path, "offset": 0, "size": 1, "time": 0}, b"x", 0.0)
-    assert sorted(folder.path.rglob("*")) == before
-
-
-@pytest.mark.parametrize("path", ["../x", "a/../../x", "/x", "a//b", ""])
-def test_what_a_host_may_leave_as_a_checkpoint(folder: RunFolder, path: str) -> None:
-    before = sorted(folder.path.rglob("*"))
-    Arrivals(folder).keep({"path": path, "offset": 0, "size": 1, "time": 0}, b"x", "h1")
-    assert sorted(folder.path.rglob("*")) == before
-
-
-def test_pieces_that_come_again_change_nothing(folder: RunFolder) -> None:
-    arrivals = Arrivals(folder)
-    path = "attempts/0/ranks/1/output.log"
-    for offset, data in ((0, b"abc"), (0, b"abc"), (1, b"bcd"), (9, b"later"), (4, b"e")):
-        arrivals.take({"is": "chunk", "path": path, "offset": offset}, data, 0.0)
-    assert folder.rank(0, 1).output.read_bytes() == b"abcde"
-    assert Arrivals(folder).have() == {path: 5, path.replace("output.log", "times.idx"): 16}
-    whole = {"is": "whole", "path": "attempts/0/ranks/1/error.json", "size": 4, "time": 1000.0}
-    arrivals.take({**whole, "offset": 0}, b"{ ", 5.0)
-    assert not folder.rank(0, 1).error.exists()
-    arrivals.take({**whole, "offset": 0}, b"{ ", 5.0)
-    arrivals.take({**whole, "offset": 2}, b" }", 5.0)
-    assert folder.rank(0, 1).error.read_bytes() == b"{  }"
-    assert folder.rank(0, 1).error.stat().st_mtime == 1005.0
-
-
-def test_lines_have_the_time_they_were_printed_at_not_that_of_their_arrival(folder: RunFolder) -> None:
-    arrivals = Arrivals(folder)
-    rank = folder.rank(0, 1)
-    log, times = "attempts/0/ranks/1/output.log", "attempts/0/ranks/1/times.idx"
-    told = b"".join(RECORD.pack(*record) for record in ((0, 100.0), (4, 100.0), (8, 160.0)))
-    arrivals.take({"is": "chunk", "path": log, "offset": 0}, b"one\ntwo\n", 5.0)
-    # A supervisor looks in between, and must not write an index of its own then.
-    LogIndexWriter(folder, 0).tick(999.0, 2)
-    arrivals.take({"is": "chunk", "path": times, "offset": 0}, told[:40], 5.0)
-    arrivals.take({"is": "chunk", "path": times, "offset": 0}, told, 5.0)
-    arrivals.take({"is": "chunk", "path": times, "offset": 32}, told[32:], 5.0)
-    LogIndexWriter(folder, 0).tick(999.0, 2)
-    seen = Times(rank.times)
-    seen.refresh()
-    assert [seen.at(0, 0.0), seen.at(4, 0.0), seen.at(8, 7.0)] == [105.0, 165.0, 7.0]
-    assert Arrivals(folder).have() == {log: 8, times: 48}
 
 
 def test_another_attempt_sets_the_hosts_up_again_that_failed(
@@ -365,152 +284,6 @@ def test_only_our_own_old_folders_are_removed(folder: RunFolder, tmp_path: Path)
         *(path.name for path in theirs),
     }
     fleet.release()
-
-
-def test_ranks_fill_the_hosts_in_order() -> None:
-    hosts = [{"name": "a", "slots": 2}, {"name": "b", "slots": 3}, {"name": "c", "slots": 1}]
-    found = places(4, hosts)
-    assert [(place.rank, place.host, place.local_rank, place.local_size) for place in found] == [
-        (0, "a", 0, 2),
-        (1, "a", 1, 2),
-        (2, "b", 0, 2),
-        (3, "b", 1, 2),
-    ]
-    assert ports_needed(found) == {"a": 4, "b": 2}
-
-
-def about(name: str, node: int, gpus: int, **more: Any) -> HostFacts:
-    told: dict[str, Any] = {"hostname": name, "client": None, "python": "python3", "version": "3.11"}
-    told |= {"cores": 8, "home": "~", "machine": name, "stage": "/s", "free_disk": 1}
-    told |= {"address": f"fd00::{node + 1}"}
-    told |= {"interfaces": {"eth0": [f"fd00::{node + 1}"], "eth1": [f"10.0.0.{node + 1}"]}, **more}
-    return host_facts(name, node, 4, {**told, "gpus": [str(gpu) for gpu in range(gpus)]})
-
-
-def test_gpus_are_shared_by_those_that_train(folder: RunFolder) -> None:
-    hosts = [{"name": "a", "slots": 2}, {"name": "b", "slots": 3}]
-    where = places(5, hosts)
-    facts = {"a": about("a", 0, 4), "b": about("b", 1, 3)}
-    ports = {"a": [1, 0, 2, 3], "b": [4, 5, 6]}
-    seen: dict[Any, list[str]] = {}
-    for wanted in (None, 1, 0):
-        asked = SshOptions(ps=2, chief=True, gpus_per_worker=wanted).wanted()
-        job = Job(folder.id, "ssh", 5, 0.0, "/tmp", sys.executable, "1", options={"hosts": hosts})
-        assert gpu_trouble(job, asked, where, facts) is None
-        envs = environments(job, 0, asked, where, facts, ports)
-        seen[wanted] = [env["CUDA_VISIBLE_DEVICES"] for env in envs]
-        assert [env["JUPYTER_DIST_GPUS"] for env in envs] == [
-            str(len(gpus.replace("-1", "").replace(",", ""))) for gpus in seen[wanted]
-        ]
-    # The roles are: chief and worker on a; worker, ps, ps on b.
-    assert seen == {
-        None: ["0,1", "2,3", "0,1,2", "-1", "-1"],
-        1: ["0", "1", "0", "-1", "-1"],
-        0: ["-1"] * 5,
-    }
-    assert json.loads(envs[0]["TF_CONFIG"])["cluster"]["ps"] == ["[fd00::2]:5", "[fd00::2]:6"]
-
-
-@pytest.mark.parametrize(
-    ("gpus", "options", "told"),
-    [
-        ((4, 1), {}, "host b has 1 GPUs, too few for 2 of the workers: .*--gpus-per-worker 0"),
-        ((4, 2), {"gpus_per_worker": 2}, "host b has 2 GPUs, too few for 2 .* --gpus-per-worker 2"),
-        ((0, 0), {"gpus_per_worker": 1}, "host a has 0 GPUs"),
-        ((0, 0), {}, None),
-        ((1, 0), {"gpus_per_worker": 0}, None),
-        ((2, 0), {"ps": 2}, None),
-    ],
-)
-def test_gpus_that_do_not_suffice(
-    folder: RunFolder, gpus: tuple[int, int], options: dict[str, Any], told: str | None
-) -> None:
-    where = places(4, [{"name": "a", "slots": 2}, {"name": "b", "slots": 2}])
-    job = Job(folder.id, "ssh", 4, 0.0, "/tmp", sys.executable, "1")
-    facts = {"a": about("a", 0, gpus[0]), "b": about("b", 1, gpus[1])}
-    said = gpu_trouble(job, SshOptions(**options).wanted(), where, facts)
-    assert said is told is None or (told and re.match(told, said or "")), said
-
-
-def test_one_machine_under_two_names_is_refused_where_it_has_gpus(folder: RunFolder) -> None:
-    where = places(2, [{"name": "a", "slots": 1}, {"name": "b", "slots": 1}])
-    job = Job(folder.id, "ssh", 2, 0.0, "/tmp", sys.executable, "1")
-    for gpus, told in ((1, "a and b are the same machine"), (0, "None")):
-        facts = {name: about(name, node, gpus, machine="one") for node, name in enumerate("ab")}
-        assert str(gpu_trouble(job, RankEnvironmentOptions(), where, facts)).startswith(told)
-
-
-def test_a_dry_run_shows_hosts_and_environments(folder: RunFolder) -> None:
-    hosts = [{"name": "a", "slots": 1}, {"name": "b", "slots": 1}]
-    job = a_job(folder, hosts=hosts, ssh_config="/tmp/my config", ps=1)
-    shown = Ssh().request(job)
-    assert [host["name"] for host in shown["hosts"]] == ["a", "b"]
-    assert shown["hosts"][1]["argv"][:4] == ["ssh", "-T", "-F", "/tmp/my config"]
-    assert "StrictHostKeyChecking=yes" in shown["hosts"][0]["argv"]
-    assert [rank["host"] for rank in shown["ranks"]] == ["a", "b"]
-    assert shown["ranks"][1]["env"]["MASTER_ADDR"] == "<address of a>"
-    assert '"task": {"type": "ps", "index": 0}' in shown["ranks"][1]["env"]["TF_CONFIG"]
-
-
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        ("ssh: Could not resolve hostname x: Name or service not known", "cannot be resolved"),
-        ("ssh: connect to host x port 22: Connection timed out", "cannot be reached"),
-        ("ssh: connect to host x port 22: No route to host", "cannot be reached"),
-        ("ssh: connect to host x port 22: Connection refused", "refuses connections"),
-        ("me@x: Permission denied (publickey).", "ssh-add"),
-        ("/home/me/.ssh/config: line 3: Bad configuration option: hots", "does not accept its configuration"),
-        ("something else", "something else"),
-    ],
-)
-def test_what_ssh_says_is_said_with_a_cure(said: str, told: str) -> None:
-    assert told in diagnose("x", SshSettings(), 255, said, "").text
-
-
-def test_a_login_without_a_shell_is_told() -> None:
-    why = diagnose("x", SshSettings(), 1, "", "This account is currently not available.\n").text
-    assert "does not run /bin/sh" in why
-    assert "This account is currently not available." in why
-
-
-def test_the_options_of_ssh() -> None:
-    asked = SshOptions.model_validate({"grace": "2m", "rsync": ["a,b", "c"], "ssh_port": 2222})
-    settings = asked.settings()
-    assert (settings.grace_s, settings.rsync, settings.port) == (120.0, ("a", "b", "c"), 2222)
-    assert "2222" in openssh.options(settings)
-    for wrong in ({"grace": 1}, {"python": "a\nb"}, {"remote_dir": " "}, {"ssh_port": 0}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            SshOptions.model_validate(wrong)
-
-
-def test_ssh_as_launchers_call_it(folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = tmp_path / "bin" / "ssh"
-    fake.parent.mkdir()
-    fake.write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
-    fake.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
-    script = openssh.ssh_script(folder, SshSettings(config="/tmp/a 'config'"))
-    shown = subprocess.run([script, "h1", "a command"], capture_output=True, text=True, check=True)
-    words = shown.stdout.splitlines()
-    assert words[:2] == ["-F", "/tmp/a 'config'"]
-    assert words[-2:] == ["h1", "a command"]
-    assert "BatchMode=yes" in words
-
-
-def test_options_that_cannot_work_are_refused_before_anything_is_started(tmp_path: Path) -> None:
-    hosts = [{"name": "localhost", "slots": 2}]
-    for options, told in (
-        ({}, "-H node1:4"),
-        ({"hosts": hosts, "rsync": ["/no/such/folder"]}, "/no/such/folder"),
-        ({"hosts": hosts, "ssh_config": "/no/such/file"}, "/no/such/file"),
-        ({"hosts": hosts, "ps": 2}, "--ps"),
-    ):
-        with pytest.raises(InputError, match=told):
-            Ssh().check(2, options)
-    with pytest.raises(InputError, match="more slots than the 2 of the hosts"):
-        Ssh().check(3, {"hosts": hosts})
-    assert Ssh().check(2, {"hosts": hosts}) == []
 
 
 def test_values_of_env_reach_the_ranks_and_no_file(

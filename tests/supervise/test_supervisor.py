@@ -574,12 +574,12 @@ import os
 import subprocess
 from jupyter_dist.processes import rank_processes as processes
 
-def spawn(python, env, log, *, original=processes._spawn):
+def spawn(argv, env, *rest, original=processes.spawn):
     if env["RANK"] == "2":
         raise BlockingIOError(11, "Resource temporarily unavailable")
-    return original(python, env, log)
+    return original(argv, env, *rest)
 
-processes._spawn = spawn
+processes.spawn = spawn
 """
 
 

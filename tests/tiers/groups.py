@@ -270,10 +270,11 @@ GROUPS = [
             "conformance/test_azureml.py::*",
             "backends/azureml/test_azureml.py::*",
             "backends/azureml/test_azureml_attach.py::*",
+            "backends/azureml/test_azureml_sweep.py::*",
             "backends/azureml/test_azureml_training.py::*",
         ),
         core=(
-            "backends/azureml/test_azureml.py::test_the_stand_in_s_policies*",
+            "backends/azureml/test_azureml_sweep.py::test_the_stand_in_s_policies*",
             "backends/azureml/test_azureml_attach.py::test_whose_log_it_is",
             "backends/azureml/test_azureml_attach.py::test_a_log_that_is_cut_off_*",
         ),

@@ -31,7 +31,7 @@ from ..ranks.placement import (
     ports_needed,
     rank_starts,
 )
-from ..ranks.rank_states import overall, rank_state
+from ..ranks.rank_states import rank_state
 from .host_pool import HostPool, name_of
 from .rounds import Elastic
 
@@ -176,7 +176,7 @@ class RestartResize:
     def _overall(self, ranks: Sequence[RankState]) -> State:
         if self._phase is not _Phase.TRAINING:
             return State.RUNNING if self._rounds else State.PENDING
-        found = overall(ranks)
+        found = RankState.overall(ranks)
         # The run counts as running until it is clear whether the loss of a host caused the failure.
         return State.RUNNING if self._failed_at is not None and not self._is_judged else found
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...folder import RankFolder, RunFolder
 from ...job import RankState, State
-from ...worker import layout
+from ...worker import layout, listing
 
 __all__ = ["RankFiles", "asked", "judged", "was_told"]
 
@@ -40,11 +40,7 @@ class RankFiles:
         newest = base
         while True:
             ranks = self._folder.rank(newest + 1, 0).path.parent
-            try:
-                names = os.listdir(ranks)
-            except OSError:
-                return newest
-            if not any((ranks / name / layout.EVENTS).exists() for name in names):
+            if not any((ranks / name / layout.EVENTS).exists() for name in listing.names(ranks)):
                 return newest
             newest += 1
 
@@ -67,11 +63,7 @@ class RankFiles:
         return found
 
     def _on_disk(self, attempt: int) -> int:
-        try:
-            names = os.listdir(self._folder.rank(attempt, 0).path.parent)
-        except OSError:
-            return 0
-        return 1 + max((int(name) for name in names if name.isdigit()), default=-1)
+        return 1 + max(self._folder.ranks(attempt), default=-1)
 
 
 class _Rank:

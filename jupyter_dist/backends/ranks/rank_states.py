@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 from ...hosts.facts import HostProcess
 from ...job import RankState, State
 
-__all__ = ["is_displaced", "overall", "rank_state"]
+__all__ = ["is_displaced", "rank_state"]
 
 
 def rank_state(rank: RankState, process: HostProcess) -> RankState:
@@ -38,13 +37,3 @@ def rank_state(rank: RankState, process: HostProcess) -> RankState:
 def is_displaced(process: HostProcess) -> bool:
     """Return whether the agent ended the process because our resources on the host were taken away."""
     return process.place_gone and process.over and process.exit_code != 0
-
-
-def overall(ranks: Sequence[RankState]) -> State:
-    """Return the state of an attempt with these ranks."""
-    states = {rank.state for rank in ranks}
-    if State.RUNNING in states or State.PENDING in states:
-        return State.RUNNING
-    if states == {State.SUCCEEDED}:
-        return State.SUCCEEDED
-    return State.FAILED if State.FAILED in states or State.LOST in states else State.STOPPED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import numpy as np
 
 from ...folder import RankFolder
 from ...record.logs.rendered_log import RenderedLog
+from ...worker import listing
 from .time_index import MAX_RECORDS, RECORD, records
 
 __all__ = ["Columns", "RankSegments", "Segment"]
@@ -100,10 +100,7 @@ class RankSegments:
 
     def read_times(self) -> bool:
         """Read new records. Returns whether there may be more."""
-        try:
-            if os.stat(self.folder.times).st_size < RECORD.itemsize * (self._read + 1):
-                return False
-        except OSError:
+        if listing.size(self.folder.times) < RECORD.itemsize * (self._read + 1):
             return False
         new = records(self.folder.times, self._read).copy()
         if not len(new):
@@ -115,10 +112,7 @@ class RankSegments:
         return len(new) >= MAX_RECORDS
 
     def size(self) -> int:
-        try:
-            return os.stat(self.folder.output).st_size
-        except OSError:
-            return 0
+        return listing.size(self.folder.output)
 
     def segment(self, time: float, until: int, *, unfinished: bool = False) -> Segment | None:
         """Return the lines before an offset of the log that are in no segment yet. None if there are none.

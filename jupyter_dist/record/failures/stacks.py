@@ -19,6 +19,7 @@ from ...job import State
 from ...text.fold import ranges
 from ...text.safe import clean, one_line, preformatted
 from ...text.stack_dumps import Dump, Frame, Thread, escaped, parse
+from ...worker import listing
 from .. import reader
 
 __all__ = [
@@ -235,13 +236,6 @@ def _tail(path: Path, start: int = 0) -> str:
         return ""
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
 def read(folder: RunFolder, *, since: float = 0.0) -> Stacks:
     """Read the newest stacks on disk of the running ranks.
 
@@ -272,7 +266,7 @@ def kept(folder: RunFolder) -> tuple[Stacks, float]:
     found, newest = {}, 0.0
     for rank in status.ranks:
         path = folder.rank(status.attempt, rank.rank).stacks
-        if _size(path) and (dumps := parse(_tail(path))):
+        if listing.size(path) and (dumps := parse(_tail(path))):
             found[rank.rank] = sources.dump(dumps[-1])
             newest = max(newest, path.stat().st_mtime)
     silent = [rank.rank for rank in status.ranks if found and rank.rank not in found]
@@ -293,7 +287,7 @@ def of_crash(folder: RunFolder, log: Path) -> str:
 
 def sizes(folder: RunFolder, attempt: int, ranks: Iterable[int]) -> dict[int, int]:
     """Return how many bytes of stacks each of these ranks has written."""
-    return {rank: _size(folder.rank(attempt, rank).stacks) for rank in ranks}
+    return {rank: listing.size(folder.rank(attempt, rank).stacks) for rank in ranks}
 
 
 def read_after(folder: RunFolder, attempt: int, before: Mapping[int, int]) -> dict[int, Dump]:
@@ -302,7 +296,7 @@ def read_after(folder: RunFolder, attempt: int, before: Mapping[int, int]) -> di
     found = {}
     for rank, size in before.items():
         path = folder.rank(attempt, rank).stacks
-        dumps = parse(_tail(path, size)) if _size(path) > size else []
+        dumps = parse(_tail(path, size)) if listing.size(path) > size else []
         if dumps:
             found[rank] = sources.dump(dumps[-1])
     return found

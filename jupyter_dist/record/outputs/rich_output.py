@@ -28,7 +28,6 @@ __all__ = [
     "data_url",
     "decoded",
     "from_event",
-    "reached",
     "read",
     "standing",
 ]
@@ -175,14 +174,6 @@ def _replayed(shown: Iterable[ShownOutput]) -> tuple[list[ShownOutput], ShownOut
         elif one.kind == "display":
             found, clear = ([*found, one] if clear is None else [one]), None
     return found, clear
-
-
-def reached(path: Path) -> int:
-    """Return how many bytes of a rank's `media.bin` have arrived."""
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
 
 
 def contents(path: Path, part: Part) -> bytes | None:

@@ -33,7 +33,7 @@ class BackendProcess:
         When the process has ended, its children are killed.
         """
         if self._code is None and (reaped := reap(self.pid)) is not None:
-            self._code = os.waitstatus_to_exitcode(reaped[0])
+            self._code = reaped.returncode
         return self._code
 
     def end(self) -> int:

@@ -17,10 +17,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from .. import layout
+from .. import layout, listing
 from ..gpus import nvml
 from ..line_file import append_line
 
@@ -114,12 +113,12 @@ class HostUsage:
 
     def _find(self) -> None:
         """Find ranks of the newest attempt that have begun since the last look."""
-        numbers = [int(name) for name in _names(self._attempts)]
+        numbers = listing.numbers(self._attempts)
         if not numbers:
             return
         place = os.path.join(self._attempts, str(max(numbers)), layout.RANKS)
-        for name in _names(place):
-            folder = os.path.join(place, name)
+        for rank in listing.numbers(place):
+            folder = os.path.join(place, str(rank))
             if folder not in self._ranks:
                 began = _first_event(folder)
                 if began is not None:
@@ -133,7 +132,7 @@ class HostUsage:
         self._ticks += 1
         if self._ticks % _FORGET_EVERY == 0:
             self._others.clear()  # the kernel reuses process ids
-        there = set(map(int, _names("/proc")))
+        there = set(listing.numbers("/proc"))
         self._others &= there
         known = self._others.union(*(rank.processes for rank in ranks.values()))
         for pid in there - known:
@@ -194,13 +193,6 @@ class HostUsage:
             "net_in": round(max(0, came - before[1]) / seconds, 1),
             "net_out": round(max(0, left - before[2]) / seconds, 1),
         }
-
-
-def _names(folder: str) -> Iterator[str]:
-    try:
-        return filter(str.isdigit, os.listdir(folder))
-    except OSError:
-        return iter(())
 
 
 def _first_event(folder: str) -> _Rank | None:

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from .. import layout
 from ..line_file import write_all
-from ..process_groups import peak_memory_bytes, reap
+from ..process_groups import reap
 from . import srun_rank
 from .rank_folder import rank_folder
 from .torchrun_host import ROUND
@@ -199,18 +199,15 @@ def _stand_for(child: int, place: Path) -> NoReturn:
         reaped = reap(child)  # this also kills the processes that the rank left running
         if reaped is not None:
             break
-    status, usage = reaped
     ended = time.time() + float(os.environ.get("JUPYTER_DIST_CLOCK_OFFSET_S") or 0)
     if listed is not None:
         with contextlib.suppress(OSError):
             os.unlink(listed)
-    code = os.waitstatus_to_exitcode(status)
+    code = reaped.returncode
     exit_ = {
         "pid": child,
-        "exit_code": code if code >= 0 else None,
-        "signal": -code if code < 0 else None,
+        **reaped._asdict(),
         "ended": ended,
-        "peak_memory_bytes": peak_memory_bytes(usage),
         "host": os.uname().nodename,
     }
     if code and "TORCHELASTIC_ERROR_FILE" in os.environ:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .. import layout
+from .. import layout, listing
 from . import events
 
 __all__ = ["MEDIA_TYPES", "Form", "MediaWriter", "encoded", "form_of", "is_data", "of_rank"]
@@ -119,10 +119,7 @@ class MediaWriter:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        try:
-            return os.stat(self._output).st_size
-        except OSError:
-            return 0
+        return listing.size(self._output)
 
     def display(
         self,
