@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,11 @@ __all__ = [
     "peak_memory_bytes",
     "poll",
     "reap",
+    "reap_killed",
     "signal_if",
 ]
 
+_KILLED_S = 2.0
 _CAN_PEEK = hasattr(os, "waitid")
 """macOS lacks this function before Python 3.13. There, the group is killed just after its leader's reap."""
 
@@ -54,6 +57,22 @@ def reap(pid: int) -> tuple[int, resource.struct_rusage] | None:
     if not _CAN_PEEK:
         kill_group(pid)
     return status, usage
+
+
+def reap_killed(pid: int) -> int | None:
+    """Wait up to 2 s for a child that was sent SIGKILL. Returns its wait status; None if there is none.
+
+    A process in an uninterruptible sleep ends only when the sleep does, for example on a lost network disk.
+    There is also no status if somebody else has reaped the child.
+    """
+    until = time.monotonic() + _KILLED_S
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < until:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return status
+            time.sleep(0.005)
+    return None
 
 
 def poll(process: subprocess.Popen[bytes]) -> int | None:
