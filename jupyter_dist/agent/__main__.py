@@ -26,6 +26,7 @@ from ..worker.host.os_errors import reason
 from ..worker.host.ports import available_ports
 from ..worker.host.usage import HostUsage
 from ..worker.line_file import write_all
+from ..worker.process_groups import reap_killed
 from .children import Child, Children, end_leftovers, start_guard
 from .frames import Frame, FrameError, Frames, encode
 from .host_gpus import HostGpus
@@ -374,8 +375,7 @@ class Agent:
             os.close(self._guard)
         end_leftovers(self._stage)
         for child in self._children.running:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(child.pid, 0)
+            reap_killed(child.pid)
         self._gpus.release()
 
 

@@ -11,7 +11,6 @@ import contextlib
 import os
 import platform
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..folder import RunFolder, write_json
+from ..worker.program_output import program_output
 
 __all__ = ["git_state", "note_down", "packages"]
 
@@ -96,9 +96,7 @@ def _git(directory: Path, *words: str) -> list[str] | None:
     # With these options git writes nothing to the repository, and starts no program of its configuration.
     asked = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(directory), *words]
     try:
-        done = subprocess.run(
-            asked, capture_output=True, text=True, errors="replace", timeout=_GIT_LIMIT_S, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
+        done = program_output(asked, _GIT_LIMIT_S)
+    except OSError:
         return None
-    return [line for line in done.stdout.split("\n") if line]
+    return None if done is None or done.code else [line for line in done.stdout.split("\n") if line]

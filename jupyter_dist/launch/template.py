@@ -134,7 +134,8 @@ class _Template:
             self._process.wait(0.5)
             return
         self._process.kill()
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(2)
 
 
 def import_environ(environ: Mapping[str, str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from ..worker import boot
+from ..worker.process_groups import reap_killed
 from .umask import current_umask
 
 __all__ = ["adopt", "dismiss_ranks", "fork", "fork_rank", "is_warm", "mark_warm", "prepare_ranks", "threads"]
@@ -124,7 +125,7 @@ def dismiss_ranks() -> None:
     while _spares:
         pid, write = _spares.pop()
         os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        reap_killed(pid)
         os.close(write)
 
 

@@ -17,7 +17,7 @@ from ..folder import RunFolder, open_private
 from ..job import Job, Poll, RankState, State
 from ..worker.boot import STACK_SIGNAL
 from ..worker.host.os_errors import reason
-from ..worker.process_groups import kill_group, reap, spawn
+from ..worker.process_groups import kill_group, reap, reap_killed, spawn
 from . import forking
 
 __all__ = ["PACKAGE_ROOT", "Processes", "RankSpec"]
@@ -73,7 +73,7 @@ class Processes:
         self.signal(kill=True)
         for rank in self._ranks:
             if rank.pid is not None:
-                os.waitpid(rank.pid, 0)
+                reap_killed(rank.pid)
         self._ranks = []
 
     def poll(self) -> Poll:

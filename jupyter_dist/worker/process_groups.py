@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,10 +28,12 @@ __all__ = [
     "kill_group",
     "poll",
     "reap",
+    "reap_killed",
     "signal_if",
     "spawn",
 ]
 
+_KILLED_S = 2.0
 _CAN_PEEK = hasattr(os, "waitid")
 """macOS lacks this function before Python 3.13. There, the group is killed just after its leader's reap."""
 
@@ -89,6 +92,22 @@ def reap(pid: int) -> Exit | None:
     code = os.waitstatus_to_exitcode(status)
     peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return Exit(code if code >= 0 else None, -code if code < 0 else None, peak)
+
+
+def reap_killed(pid: int) -> int | None:
+    """Wait up to 2 s for a child that was sent SIGKILL. Returns its wait status; None if there is none.
+
+    A process in an uninterruptible sleep ends only when the sleep does, for example on a lost network disk.
+    There is also no status if somebody else has reaped the child.
+    """
+    until = time.monotonic() + _KILLED_S
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < until:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return status
+            time.sleep(0.005)
+    return None
 
 
 def poll(process: subprocess.Popen[bytes]) -> int | None:

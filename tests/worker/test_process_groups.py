@@ -16,8 +16,10 @@ import pytest
 from jupyter_dist.processes.rank_processes import PACKAGE_ROOT
 from jupyter_dist.processes.umask import current_umask
 from jupyter_dist.supervise.backend_process.process import BackendProcess
-from jupyter_dist.worker.process_groups import poll, reap, signal_if
+from jupyter_dist.worker.process_groups import poll, reap, reap_killed, signal_if
 from jupyter_dist.worker.process_identity import start_ticks
+from jupyter_dist.worker.program_output import program_output
+from tests.rigs.stopwatch import Stopwatch
 
 WaitFor = Callable[..., Any]
 _LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
@@ -32,6 +34,35 @@ _LEAVES_A_CHILD = [
 def started(command: list[str] = _SLEEP) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True, bufsize=0)
+
+
+def test_nobody_waits_for_a_process_that_does_not_die(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an uninterruptible sleep, which is imitated here: no signal arrives."""
+    ends = [os.pipe() for _ in range(2)]
+    with started() as process:
+        backend = BackendProcess(process.pid, ends[0][1], ends[1][0])
+        with monkeypatch.context() as deaf:
+            deaf.setattr(os, "kill", lambda *_: None)
+            deaf.setattr(os, "killpg", lambda *_: None)
+            watch = Stopwatch()
+            assert backend.end() == -signal.SIGKILL
+            assert program_output([*_SLEEP[:2], "import time; time.sleep(8)"], 0.1) is None
+            assert watch.under(7)
+        assert reap_killed(os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", ""])) == 0
+    assert reap_killed(process.pid) is None, "somebody else has reaped it"
+    for own, _ in (ends[0], (ends[1][1], 0)):
+        os.close(own)
+
+
+def test_the_output_of_a_program() -> None:
+    said = program_output([sys.executable, "-c", "import sys; print(1); sys.exit(3)"], 60)
+    assert said == ("1\n", "", 3)
+    holds_the_pipe = "import subprocess; subprocess.Popen(['sleep', '600']); print(2)"
+    watch = Stopwatch()
+    assert program_output([sys.executable, "-c", holds_the_pipe], 1) is None
+    assert watch.under(6)
+    with pytest.raises(FileNotFoundError):
+        program_output(["no-such-program"], 1)
 
 
 class Strangers:

@@ -268,7 +268,8 @@ class ElasticLauncher:
     def _stop_looking(self) -> None:
         if self._looking is not None:
             self._looking.kill()
-            self._looking.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._looking.wait(2)
             self._looking = None
 
     def _failures(self) -> list[str]:

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -18,6 +17,7 @@ from ...job import Job
 from ...worker.host.machine import interface_of
 from ...worker.host.ports import free_ports
 from ...worker.launchers.launched_rank import SRUN
+from ...worker.program_output import program_output
 from ..interface import Capabilities, Handle, Options
 from ..launchers.local_launcher import Follower, LocalLauncher, environment, last_words, shown, worker_argv
 from ..launchers.multi_host_launcher import (
@@ -168,17 +168,10 @@ def _own_tools(program: str) -> dict[str, str]:
 def _version(program: str) -> str:
     """Return the launcher's version text. Empty if the launcher does not run."""
     try:
-        done = subprocess.run(
-            [program, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=20,
-            env={**os.environ, **_own_tools(program)},
-        )
-    except (OSError, subprocess.SubprocessError):
+        done = program_output([program, "--version"], 20, {**os.environ, **_own_tools(program)})
+    except OSError:
         return ""
-    return (done.stdout + done.stderr).strip()
+    return "" if done is None else (done.stdout + done.stderr).strip()
 
 
 def told_apart(program: str, version: str) -> Kind | None:

@@ -13,6 +13,7 @@ import contextlib
 import json
 import math
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -175,6 +176,19 @@ def _watched(folder: RunFolder) -> float:
     return 0.0 if status.ended and not state.get("verdict") else float(state.get("heartbeat") or 0.0)
 
 
+def _python(temporary: str) -> str:
+    """Return a path of this Python that a shell reads as one word.
+
+    Ray puts the path of its Python into a shell's command without quotes. All its processes use the path of
+    the first one. https://github.com/ray-project/ray/blob/master/python/ray/_private/runtime_env/context.py
+    """
+    if shlex.quote(sys.executable) == sys.executable:
+        return sys.executable
+    environment = os.path.join(temporary, "python")
+    os.symlink(sys.prefix, environment)
+    return os.path.join(environment, os.path.relpath(sys.executable, sys.prefix))
+
+
 def main(argv: list[str]) -> None:
     """Run a Ray cluster until nobody needs it."""
     folder, grace_s, temporary = RunFolder(Path(argv[0])), float(argv[1]), argv[2]
@@ -186,8 +200,10 @@ def main(argv: list[str]) -> None:
 
     signal.signal(signal.SIGTERM, on_term)
 
+    python = _python(temporary)
+
     def begin() -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-c", _BEGIN, "start", *argv[3:]], cwd="/")
+        return subprocess.Popen([python, "-c", _BEGIN, "start", *argv[3:]], cwd="/")
 
     child, tried, tries = begin(), time.time(), 1
     begun = last = tried
@@ -209,7 +225,8 @@ def main(argv: list[str]) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(_END_S)
     child.kill()
-    child.wait()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(_END_S)
     shutil.rmtree(temporary, ignore_errors=True)
 
 

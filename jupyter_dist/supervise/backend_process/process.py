@@ -12,7 +12,7 @@ from ...folder import RunFolder
 from ...processes import forking
 from ...processes.rank_processes import PACKAGE_ROOT
 from ...worker import boot
-from ...worker.process_groups import kill_group, reap
+from ...worker.process_groups import kill_group, reap, reap_killed
 
 __all__ = ["BackendProcess", "fork", "spawn"]
 
@@ -37,13 +37,14 @@ class BackendProcess:
         return self._code
 
     def end(self) -> int:
-        """Kill the process and its children. Returns the exit status as in `subprocess`. Blocks."""
+        """Kill the process and its children. Returns the exit status as in `subprocess`. Blocks up to 2 s."""
         if self._code is None:
             kill_group(self.pid)
             # A new fork may not lead its group yet. It has no children then.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
-            self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            status = reap_killed(self.pid)
+            self._code = -signal.SIGKILL if status is None else os.waitstatus_to_exitcode(status)
         os.close(self.calls)
         os.close(self.answers)
         return self._code

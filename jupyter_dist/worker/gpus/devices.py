@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+
+from ..program_output import program_output
 
 __all__ = ["Gpu", "named", "order", "visible_gpus"]
 
@@ -97,17 +98,10 @@ def _listed() -> tuple[Gpu, ...]:
     if shutil.which("nvidia-smi") is None:
         return ()  # saves the start of a process
     try:
-        done = subprocess.run(
-            ["nvidia-smi", "-L"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        done = program_output(["nvidia-smi", "-L"], _LIMIT_S)
+    except OSError:
         return ()
-    return _parsed(done.stdout)
+    return () if done is None or done.code else _parsed(done.stdout)
 
 
 def _parsed(text: str) -> tuple[Gpu, ...]:

@@ -150,7 +150,10 @@ def reduce_array(array: Any, maps: FileMaps) -> Any:
     end = first + sum(step for step in steps if step > 0) + array.dtype.itemsize
     found = maps.find(lowest, end - lowest) if array.size else None
     if found is None:
-        return NotImplemented
+        if kind is numpy.ndarray or maps is NO_MAPS:
+            return NotImplemented
+        # numpy would send a copy that can be written to, though the notebook's array refuses to be.
+        return _copied_memmap, (array.view(numpy.ndarray), array.mode, array.offset)
     about = (array.dtype, array.shape, found[1] + first - lowest, array.strides, array.flags.writeable)
     of_memmap = (array.mode, array.offset) if kind is numpy.memmap else None
     return _mapped_array, (found[0].as_memmap, *about, of_memmap)
@@ -221,6 +224,14 @@ def _mapped_array(
         array.mode, array.offset = of_memmap
     if not writeable:
         array.flags.writeable = False
+    return array
+
+
+def _copied_memmap(content: Any, mode: Any, offset: Any) -> Any:
+    import numpy
+
+    array: Any = content.view(numpy.memmap)
+    array.mode, array.offset = mode, offset
     return array
 
 

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import venv
+from pathlib import Path
 
 import pytest
 
 from jupyter_dist.backends.ray import local_cluster
 
 _SLEEP = "import sys; print('up', flush=True); sys.stdin.read()"
+
+
+def test_a_shell_reads_the_path_of_rays_python_as_one_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "my environment"
+    venv.create(home, with_pip=False)
+    temporary = tmp_path / "ray"
+    temporary.mkdir()
+    assert local_cluster._python(str(temporary)) == sys.executable
+    monkeypatch.setattr(sys, "executable", str(home / "bin" / "python"))
+    monkeypatch.setattr(sys, "prefix", str(home))
+    command = f"exec {local_cluster._python(str(temporary))} -c 'import sys; print(sys.prefix)'"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert os.path.samefile(done.stdout.strip(), home)
 
 
 @pytest.mark.parametrize(

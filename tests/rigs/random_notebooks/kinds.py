@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .of_classes import CLASSES
 from .of_functions import FUNCTIONS
+from .of_habits import HABITS
 from .of_libraries import LIBRARIES
 from .of_modules import MODULES
 from .of_objects import NAMES, OBJECTS
@@ -12,4 +13,4 @@ from .of_trainers import TRAINERS
 
 __all__ = ["KINDS"]
 
-KINDS = [*FUNCTIONS, *CLASSES, *OBJECTS, *NAMES, *MODULES, *SETTINGS, *LIBRARIES, *TRAINERS]
+KINDS = [*FUNCTIONS, *CLASSES, *OBJECTS, *NAMES, *MODULES, *SETTINGS, *LIBRARIES, *HABITS, *TRAINERS]

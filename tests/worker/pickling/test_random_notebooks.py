@@ -31,7 +31,7 @@ ENOUGH = 8
 """Different failures to show before the test gives up."""
 TOGETHER = 6
 
-LIGHT = [frozenset(), frozenset({"numpy", "pandas", "torch", "tqdm"})]
+LIGHT = [frozenset(), frozenset({"numpy", "pandas", "sklearn", "torch", "tqdm"})]
 TRAINERS = LIGHT[1] | {"accelerate", "keras", "lightning", "tensorflow", "transformers"}
 
 
