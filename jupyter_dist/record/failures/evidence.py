@@ -12,7 +12,7 @@ from ...text.format import duration, signal_name, size
 from ...text.safe import clean_lines, one_line
 from .. import reader
 from ..logs.last_lines import last_lines
-from . import log_excerpt, stacks
+from . import launcher_excerpt, log_excerpt, stacks
 from .failures import RankError
 from .finding import Finding, Part
 from .hints import of_run
@@ -121,7 +121,7 @@ def launchers(folder: RunFolder, status: Status, errors: Sequence[RankError]) ->
     if lines and status.reason and folder.supervisor_log.name in status.reason:
         parts.append(_launcher_part("The supervisor", lines))
     for path in folder.launcher_logs(status.attempt):
-        lines = last_lines(path)[-_LAUNCHER_LINES:]
+        lines = launcher_excerpt.excerpt(path)
         if lines:
             parts.append(_launcher_part(path.name, lines))
     return Finding(parts=tuple(parts))
