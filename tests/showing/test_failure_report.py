@@ -280,6 +280,25 @@ def test_a_module_that_is_there_is_not_said_to_be_missing(own_folders: Path) -> 
     assert "hint: perhaps 'pytest' is installed for" in text
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("colections", "did you mean 'collections'? 'colections' is not installed for /usr/bin/python3"),
+        ("hypotesis", "did you mean 'hypothesis'? 'hypotesis' is not installed"),
+        ("helpes", "did you mean 'helpers'? 'helpes' is not installed"),
+        ("hypothesis.strategy", "did you mean 'hypothesis.strategies'? 'hypothesis' is there"),
+        ("quxly", "'quxly' is not installed"),
+        ("hypothesis.qux", "perhaps 'hypothesis' is there"),
+    ],
+)
+def test_a_module_whose_name_has_a_typo(own_folders: Path, name: str, hint: str) -> None:
+    made = RunMaker(own_folders, 1)
+    (own_folders / "helpers.py").touch()
+    made.fail(0, "ModuleNotFoundError", f"No module named {name!r}", "Traceback …\n")
+    (found,) = hints_of(made.end(State.FAILED))
+    assert found.startswith(hint)
+
+
 def test_what_a_library_says_at_its_import_is_not_what_came_before_a_failure(own_folders: Path) -> None:
     chatter = [
         "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
