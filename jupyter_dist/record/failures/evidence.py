@@ -105,11 +105,21 @@ def log(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> Findi
         return Finding(files=f"logs: {one_line(str(folder.attempt(status.attempt)), 600)}")
     path = folder.rank(status.attempt, root.rank).output
     title, lines = log_excerpt.excerpt(path, root)
-    text = "\n".join(f"  {line}" for line in lines)
+    own = log_excerpt.only_here(folder, status, root)
+    parts = []
+    if own:
+        parts.append(Part("log", f"Lines that only rank {root.rank} printed", _indented(own)))
+    if lines:
+        parts.append(Part("log", f"Log of rank {root.rank}, {title}", _indented(lines)))
     return Finding(
+        causes=(f"Only rank {root.rank} printed: {one_line(own[0], 200)}",) if len(own) == 1 else (),
         files=f"whole log: {one_line(str(path), 600)}",
-        parts=(Part("log", f"Log of rank {root.rank}, {title}", text),) if lines else (),
+        parts=tuple(parts),
     )
+
+
+def _indented(lines: Sequence[str]) -> str:
+    return "\n".join(f"  {line}" for line in lines)
 
 
 def launchers(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> Finding:
@@ -128,7 +138,7 @@ def launchers(folder: RunFolder, status: Status, errors: Sequence[RankError]) ->
 
 
 def _launcher_part(name: str, lines: Sequence[str]) -> Part:
-    return Part("launcher", f"{name}, its last lines", "\n".join(f"  {line}" for line in lines))
+    return Part("launcher", f"{name}, its last lines", _indented(lines))
 
 
 def _root(status: Status, errors: Sequence[RankError]) -> RankError | None:
