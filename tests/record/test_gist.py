@@ -58,6 +58,8 @@ WORKER = (
             "CUDA error: device-side assert triggered\n" + "Advice for debugging. " * 30,
             "CUDA error: device-side assert triggered",
         ),
+        ("in user code:\n\n    File x, line 3\n    shape mismatch: 3 vs 4", "shape mismatch: 3 vs 4"),
+        ("only:", "only:"),
         ("", ""),
     ],
 )

@@ -35,7 +35,7 @@ def gist(message: str, limit: int = 200) -> str:
     if nested:
         told = nested[-1].strip()
     else:
-        rest = _without_frames(lines[1:])
+        rest = _without_frames(lines[1:]) or lines[-1:]
         told = rest[-1 if has_frames else 0].strip() if rest else ""
     if not told or not (nested or has_frames or _INTRODUCTION.match(first)):
         return both_ends(first, limit)
