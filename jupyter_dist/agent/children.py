@@ -16,6 +16,7 @@ from ..worker.boot import STACK_SIGNAL
 from ..worker.host.os_errors import reason
 from ..worker.line_file import append_line
 from ..worker.process_groups import guard_groups, has_variable, kill_all, kill_group, reap, signal_if, spawn
+from ..worker.stack_probe import spared
 from .rank_fork import fork_rank
 
 __all__ = ["Child", "Children", "end_leftovers", "start_guard"]
@@ -186,9 +187,11 @@ class Children:
         for child in self.running:
             if child.rank is not None:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(child.pid, STACK_SIGNAL)
+                    if not spared(child.pid):
+                        os.kill(child.pid, STACK_SIGNAL)
         for pid in self._launched():
-            self._signal_launched(pid, STACK_SIGNAL)
+            if not spared(pid):
+                self._signal_launched(pid, STACK_SIGNAL)
 
     def _write_down(self, child: Child) -> None:
         # On a full disk only a later agent lacks this entry. The driver gets the report in any case.

@@ -8,10 +8,12 @@ from typing import Any
 
 from ..worker.pickling import Pickler
 
-__all__ = ["LARGE", "note"]
+__all__ = ["LARGE", "SENDS", "note"]
 
 LARGE = 100_000_000
 """The size in bytes from which a payload gets a note."""
+SENDS = "jupyter-dist sends"
+"""How each note on a payload's size begins."""
 
 
 def note(
@@ -28,7 +30,7 @@ def note(
         sizes[name] = counter.size - before
     largest = sorted(sizes.items(), key=lambda item: -item[1])[:3]
     shown = ", ".join(f"{name} {_bytes(size)}" for name, size in largest if size > LARGE / 100)
-    return f"the payload is {_bytes(size)}: {shown}"
+    return f"{SENDS} {_bytes(size)} with the cell: {shown}"
 
 
 class _Counter:

@@ -18,6 +18,7 @@ from ..job import Job, Poll, RankState, State
 from ..worker.boot import STACK_SIGNAL
 from ..worker.host.os_errors import reason
 from ..worker.process_groups import kill_group, reap, reap_killed, spawn
+from ..worker.stack_probe import spared
 from . import forking
 
 __all__ = ["PACKAGE_ROOT", "Processes", "RankSpec"]
@@ -118,7 +119,8 @@ class Processes:
         for rank in self._ranks:
             if rank.state is State.RUNNING and rank.pid is not None:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(rank.pid, STACK_SIGNAL)
+                    if not spared(rank.pid):
+                        os.kill(rank.pid, STACK_SIGNAL)
 
 
 def _start(python: str, folder: RunFolder, attempt: int, rank: int, env: Mapping[str, str]) -> int:

@@ -19,7 +19,7 @@ from ..record.failures.wording import what
 from ..record.outputs.results import alike, result_events
 from ..text.fold import ranges
 from ..text.format import count, duration, number, signal_name, size
-from ..text.safe import one_line
+from ..text.safe import both_ends, one_line
 from ..text.svg import Curves, Series, charts
 from . import failure_report, summary_curves, trials
 from .kept_displays import kept_displays
@@ -225,7 +225,7 @@ def _error_texts(errors: Sequence[failures.RankError]) -> dict[int, str]:
     found = {}
     for error in errors:
         alone = error is errors[0] or not error.collateral
-        found[error.rank] = one_line(what(error) if alone else f"because of rank {errors[0].rank}", _REPR)
+        found[error.rank] = both_ends(what(error) if alone else f"because of rank {errors[0].rank}", _REPR)
     return found
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..backends import extensions_of
-from ..capture import notebook_history, payload_builder
+from ..capture import notebook_history, payload_builder, payload_size
 from ..errors import InputError
 from ..launch import provenance, submission
 from ..plan.rerun_flags import flags_to_keep
@@ -166,8 +166,9 @@ def _launch(payload: payload_builder.Payload, request: submission.Request, direc
     from ..showing.run import Run
 
     notes = payload.notes
-    if payload.nbytes >= _WORTH_SAYING:
-        notes = (f"jupyter-dist sends {size(payload.nbytes)} with the cell", *notes)
+    # The note on a large payload also names the largest values.
+    if payload.nbytes >= _WORTH_SAYING and not any(note.startswith(payload_size.SENDS) for note in notes):
+        notes = (f"{payload_size.SENDS} {size(payload.nbytes)} with the cell", *notes)
     # Printed before the start, because a large payload takes a while.
     for note in notes:
         display.tell(f"note: {note}")

@@ -9,6 +9,7 @@ from ..folder import RunFolder
 from ..job import RankState, State
 from ..record.failures import parting
 from ..record.failures.failures import RankError, failures
+from ..record.failures.gist import gist
 from ..text.format import signal_name
 
 __all__ = ["first_failed", "port_was_taken", "why", "why_again", "why_failed"]
@@ -55,7 +56,7 @@ def why(folder: RunFolder, rank: RankState, attempt: int) -> str:
     """Describe a failed rank in one line: its exception, signal or exit code, or the loss of its host."""
     try:
         error = json.loads(folder.rank(attempt, rank.rank).error.read_bytes())
-        message = str(error["message"]).strip().split("\n")[0][:200]
+        message = gist(str(error["message"]))
         return f"rank {rank.rank} failed: {error['type']}: {message}".removesuffix(": ")
     except (OSError, ValueError, KeyError, TypeError):
         pass

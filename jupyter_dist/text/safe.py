@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import re
 
-__all__ = ["clean", "clean_lines", "column", "one_line", "preformatted"]
+__all__ = ["both_ends", "clean", "clean_lines", "column", "one_line", "preformatted"]
 
 # Bidirectional overrides can make a line read differently from its characters. Line separators would split
 # a line that was counted as one.
@@ -51,6 +51,15 @@ def clean_lines(text: str, *, limit: int = 4096, colour: bool = False) -> str:
 def one_line(text: str, limit: int) -> str:
     """Clean a repr, a message or a name: no colours, and one blank for line breaks and runs of blanks."""
     return clean(" ".join(text[: 8 * limit].split()), limit=limit, colour=False)
+
+
+def both_ends(text: str, limit: int) -> str:
+    """Clean a text as `one_line` does. Of a longer text, the middle is left out."""
+    line = one_line(text, 8 * limit) if len(text) <= 8 * limit else ""
+    if line and len(line) <= limit:
+        return line
+    head, tail = one_line(text, limit * 3 // 5 - 2).removesuffix("…"), one_line(text[-4 * limit :], 4 * limit)
+    return f"{head} … {tail[-(limit * 2 // 5 - 2) :]}"
 
 
 def column(text: str, start: int) -> int:

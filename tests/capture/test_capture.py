@@ -614,7 +614,7 @@ class TestSize:
             """
         )
         (note,) = notebook.capture("train(), Y, W, small").notes
-        assert note == "the payload is 215 MB: Y 160 MB, Z 50 MB, W 5 MB"
+        assert note == "jupyter-dist sends 215 MB with the cell: Y 160 MB, Z 50 MB, W 5 MB"
 
     @pytest.mark.parametrize(
         ("size", "shown"), [(0, "0 bytes"), (999, "999 bytes"), (1234, "1.23 kB"), (1.2e9, "1.2 GB")]

@@ -28,7 +28,7 @@ def record(
     **groups: Sequence[int],
 ) -> Record:
     """A rank's record: its calls are numbered from `first`. It `waits` so many seconds in the last."""
-    told = [
+    told: list[list[Any]] = [
         [group, number, name, [] if size is None else [size], [kind] if kind else [], None]
         for number, (name, size, kind) in enumerate(calls, first)
     ]

@@ -280,6 +280,25 @@ def test_a_module_that_is_there_is_not_said_to_be_missing(own_folders: Path) -> 
     assert "hint: perhaps 'pytest' is installed for" in text
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("colections", "did you mean 'collections'? 'colections' is not installed for /usr/bin/python3"),
+        ("hypotesis", "did you mean 'hypothesis'? 'hypotesis' is not installed"),
+        ("helpes", "did you mean 'helpers'? 'helpes' is not installed"),
+        ("hypothesis.strategy", "did you mean 'hypothesis.strategies'? 'hypothesis' is there"),
+        ("quxly", "'quxly' is not installed"),
+        ("hypothesis.qux", "perhaps 'hypothesis' is there"),
+    ],
+)
+def test_a_module_whose_name_has_a_typo(own_folders: Path, name: str, hint: str) -> None:
+    made = RunMaker(own_folders, 1)
+    (own_folders / "helpers.py").touch()
+    made.fail(0, "ModuleNotFoundError", f"No module named {name!r}", "Traceback …\n")
+    (found,) = hints_of(made.end(State.FAILED))
+    assert found.startswith(hint)
+
+
 def test_what_a_library_says_at_its_import_is_not_what_came_before_a_failure(own_folders: Path) -> None:
     chatter = [
         "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
@@ -417,6 +436,32 @@ def test_a_message_with_a_traceback_in_it_is_told_by_its_ends(own_folders: Path)
     made.fail(0, "ValueError", message, "Traceback …\n")
     first = failure_report.failure(made.end(State.FAILED)).split("\n")[0]
     assert first.endswith("ValueError: Caught ValueError in worker 0. ValueError: bad item")
+
+
+def with_own_lines(root: Path, own: list[str]) -> RunFolder:
+    """Three ranks print 250 lines each. Rank 1 prints its own ones far above its error."""
+    made = RunMaker(root, 3)
+    for rank in range(3):
+        made.print(rank, f"rank {rank} of 3 starts\n")
+        if rank == 1:
+            made.print(rank, "".join(f"{line}\n" for line in own))
+        made.print(rank, "".join(f"step {step} loss {step / (rank + 2):.3f}\n" for step in range(250)))
+    made.print(1, TRACEBACK)
+    made.fail(1, "ValueError", "bad step", TRACEBACK, frames=FRAMES)
+    for rank in (0, 2):
+        made.set_rank(rank, state=State.STOPPED, signal=15)
+    return made.end(State.FAILED)
+
+
+def test_the_line_that_only_the_failed_rank_printed_is_shown(own_folders: Path) -> None:
+    text = failure_report.failure(with_own_lines(own_folders, ["shard 7 is empty, using zeros"]))
+    assert text.split("\n")[1] == "Only rank 1 printed: shard 7 is empty, using zeros"
+    assert "\n\nLines that only rank 1 printed:\n  shard 7 is empty, using zeros\n\nLog of rank 1" in text
+    text = failure_report.failure(with_own_lines(own_folders, ["shard 7 is empty", "using zeros"]))
+    assert "Only rank 1 printed" not in text
+    assert "Lines that only rank 1 printed:\n  shard 7 is empty\n  using zeros\n" in text
+    text = failure_report.failure(with_own_lines(own_folders, ["step 9999 loss 3.1"]))
+    assert "only rank 1 printed" not in text
 
 
 def test_no_hint_without_a_cause(own_folders: Path) -> None:

@@ -18,6 +18,7 @@ from ...processes.leftovers import is_of
 from ...record.process_identity import start_ticks
 from ...worker.boot import STACK_SIGNAL
 from ...worker.process_groups import kill_group, signal_if
+from ...worker.stack_probe import spared
 from ..shared_options.hosts import HostOptions
 
 __all__ = ["LocalRanks", "RankControl", "RemoteRanks"]
@@ -72,7 +73,8 @@ class LocalRanks:
 
     def stacks(self, ranks: Sequence[RankState]) -> None:
         for pid in _here(ranks):
-            self._signal(pid, STACK_SIGNAL)
+            if not (self._is_rank(pid) and spared(pid)):
+                self._signal(pid, STACK_SIGNAL)
 
     def _signal(self, pid: int, signum: int) -> bool:
         with contextlib.suppress(OSError):

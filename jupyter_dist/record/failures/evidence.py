@@ -12,7 +12,7 @@ from ...text.format import duration, signal_name, size
 from ...text.safe import clean_lines, one_line
 from .. import reader
 from ..logs.last_lines import last_lines
-from . import log_excerpt, stacks
+from . import launcher_excerpt, log_excerpt, stacks
 from .failures import RankError
 from .finding import Finding, Part
 from .hints import of_run
@@ -105,11 +105,21 @@ def log(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> Findi
         return Finding(files=f"logs: {one_line(str(folder.attempt(status.attempt)), 600)}")
     path = folder.rank(status.attempt, root.rank).output
     title, lines = log_excerpt.excerpt(path, root)
-    text = "\n".join(f"  {line}" for line in lines)
+    own = log_excerpt.only_here(folder, status, root)
+    parts = []
+    if own:
+        parts.append(Part("log", f"Lines that only rank {root.rank} printed", _indented(own)))
+    if lines:
+        parts.append(Part("log", f"Log of rank {root.rank}, {title}", _indented(lines)))
     return Finding(
+        causes=(f"Only rank {root.rank} printed: {one_line(own[0], 200)}",) if len(own) == 1 else (),
         files=f"whole log: {one_line(str(path), 600)}",
-        parts=(Part("log", f"Log of rank {root.rank}, {title}", text),) if lines else (),
+        parts=tuple(parts),
     )
+
+
+def _indented(lines: Sequence[str]) -> str:
+    return "\n".join(f"  {line}" for line in lines)
 
 
 def launchers(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> Finding:
@@ -121,14 +131,14 @@ def launchers(folder: RunFolder, status: Status, errors: Sequence[RankError]) ->
     if lines and status.reason and folder.supervisor_log.name in status.reason:
         parts.append(_launcher_part("The supervisor", lines))
     for path in folder.launcher_logs(status.attempt):
-        lines = last_lines(path)[-_LAUNCHER_LINES:]
+        lines = launcher_excerpt.excerpt(path)
         if lines:
             parts.append(_launcher_part(path.name, lines))
     return Finding(parts=tuple(parts))
 
 
 def _launcher_part(name: str, lines: Sequence[str]) -> Part:
-    return Part("launcher", f"{name}, its last lines", "\n".join(f"  {line}" for line in lines))
+    return Part("launcher", f"{name}, its last lines", _indented(lines))
 
 
 def _root(status: Status, errors: Sequence[RankError]) -> RankError | None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import sys
 from collections.abc import Mapping, Sequence
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 from ...folder import RunFolder
 from ...job import Job
-from ...text.safe import one_line
 from .. import reader
 from ..logs.last_lines import last_lines
 from .failures import RankError
+from .module_hints import missing_module
 
 __all__ = ["hints", "of_run"]
 
@@ -128,7 +126,7 @@ def hints(error: RankError, job: Job, log: Sequence[str], unnamed: Mapping[str, 
         found = [_UNPICKLED]
     missing = _NO_MODULE.search(text)
     if missing:
-        advice, sure = _missing_module(missing[1], job, error.host)
+        advice, sure = missing_module(missing[1], job, error.host)
         found.append(advice if sure and _NO_MODULE.search(own) else _perhaps(advice))
     lacks = _missing_name(error)
     if lacks in unnamed:
@@ -181,7 +179,7 @@ def _known(own: str, text: str) -> list[str]:
 
 
 def _perhaps(advice: str) -> str:
-    return f"{_PERHAPS}{advice}"
+    return advice if advice.startswith("did you mean ") else f"{_PERHAPS}{advice}"
 
 
 def _unnamed(payload: Path) -> Mapping[str, str]:
@@ -215,31 +213,3 @@ def _unknown_name(name: str) -> str:
         f"{name!r} is neither in the notebook nor made by this cell. What an earlier %%distribute cell made "
         "is gone with its ranks: import in the notebook, and take values from that run's results"
     )
-
-
-def _missing_module(name: str, job: Job, host: str | None) -> tuple[str, bool]:
-    """Return the advice, and whether it is certain."""
-    top = name.partition(".")[0]
-    places = [Path(job.cwd), *([Path(job.notebook).parent] if job.notebook else [])]
-    if any((place / f"{top}.py").is_file() or (place / top / "__init__.py").is_file() for place in places):
-        return f"{top!r} lies beside the notebook: --ship-modules {top} sends it along", name == top
-    remote = bool(job.options.get("hosts"))
-    python = "the Python that runs the ranks" if remote else one_line(job.python, 200)
-    if name != top:
-        # The package is there, and its submodule is not: another version, or another module of the same name.
-        return f"{top!r} is there for {python}, in a version that has no {name!r}", False
-    if remote:
-        return (
-            f"{top!r} is not installed for the Python that runs the ranks on host {host}: install it there, "
-            "or name a Python that has it with --python"
-        ), True
-    if job.python == sys.executable and _is_here(top):
-        return f"{top!r} is installed for {python}, and something on the rank hides it", False
-    return f"{top!r} is not installed for {python}, which runs the ranks", True
-
-
-def _is_here(top: str) -> bool:
-    try:
-        return PathFinder.find_spec(top) is not None
-    except Exception:  # a third-party finder on sys.meta_path may raise anything
-        return False

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ...folder import RunFolder
+from ...job import Status
 from ...text.safe import clean_lines
 from ..logs.last_lines import last_lines
 from .failures import RankError
 
-__all__ = ["excerpt"]
+__all__ = ["excerpt", "only_here"]
 
 _LOG_LINES = 20
+_OTHERS, _MORE_BYTES = 16, 256 << 10
+"""The other ranks whose logs are compared, and the bytes of each log: more than of the failed rank's own."""
 _CHATTER = re.compile(
     r"""I0000\ \d\d:\d\d:[\d.]+\ |                                       # absl, before it is set up
     WARNING:\ All\ log\ messages\ before\ absl::InitializeLog|
@@ -36,6 +40,28 @@ def excerpt(path: Path, error: RankError) -> tuple[str, list[str]]:
     shown = lines[-_LOG_LINES:]
     title = "its last line" if len(shown) == 1 else f"its last {len(shown)} lines"
     return f"{title}{where}", shown
+
+
+def only_here(folder: RunFolder, status: Status, error: RankError) -> list[str]:
+    """Return the lines that only the failed rank printed, without those that `excerpt` shows.
+
+    Numbers in a line do not count. Empty if no line is in two logs, because the ranks then differ in work.
+    """
+    others = [rank.rank for rank in status.ranks if rank.rank != error.rank][:_OTHERS]
+    known: set[str] = set()
+    for rank in others:
+        known |= {_key(line) for line in last_lines(folder.rank(status.attempt, rank).output, _MORE_BYTES)}
+    lines = last_lines(folder.rank(status.attempt, error.rank).output)
+    if error.text:
+        lines, _ = _besides(lines, clean_lines(error.text, limit=400).rstrip().split("\n"))
+    lines = [line for line in lines if line.strip() and not _CHATTER.match(line)]
+    if not any(_key(line) in known for line in lines):
+        return []
+    return [line for line in lines[:-_LOG_LINES] if _key(line) not in known][-_LOG_LINES:]
+
+
+def _key(line: str) -> str:
+    return re.sub(r"0x[0-9a-f]+|[0-9]+", "#", line.strip())
 
 
 def _besides(lines: list[str], trace: list[str]) -> tuple[list[str], str]:

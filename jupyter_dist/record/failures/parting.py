@@ -22,7 +22,8 @@ from .wording import named
 
 __all__ = ["finding", "headline"]
 
-_TAIL_BYTES = 4 << 20
+_TAIL_BYTES = 256 << 10
+"""A record has up to 20 kB, and only a result follows it."""
 _ONE_REQUEST_S = 5.0
 """Ranks that are asked at the same time answer within so many seconds."""
 _MOMENT_S = 10.0
@@ -143,9 +144,9 @@ def _records(folder: RunFolder, attempt: int, world_size: int) -> dict[int, Reco
     newest = max((event["time"] for event in asked.values()), default=0.0)
     found = {}
     for rank in asked.keys() | final.keys():
-        event = asked.get(rank)
-        current = event is not None and _is_current(event["time"], newest, final.get(rank))
-        chosen = event if current else final.get(rank)
+        answer, last = asked.get(rank), final.get(rank)
+        current = answer is not None and _is_current(answer["time"], newest, last)
+        chosen = answer if current else last
         record = None if chosen is None else parse(chosen)
         if record is not None:
             found[rank] = record

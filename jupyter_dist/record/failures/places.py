@@ -52,7 +52,7 @@ def _of_stack(frames: Sequence[Frame]) -> tuple[str, str]:
     named = [frame for frame in frames if frame.file]
     ended = frames[0].function if frames and frames[0].function in AFTER_CELL.values() else ""
     if not named:
-        return ended or (f"at {one_line(frames[-1].function, 80)}" if frames else ""), ""
+        return ended or (f"at {one_line(frames[-1].function, 120)}" if frames else ""), ""
     own = next((frame for frame in reversed(named) if _is_users(frame)), named[-1])
     line = f", line {own.line}" if own.line is not None else ""
     source = one_line(own.source, _SOURCE)

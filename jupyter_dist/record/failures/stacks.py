@@ -38,6 +38,8 @@ __all__ = [
 
 _OURS = re.compile(r"(^|[/\\])jupyter_dist[/\\](worker|agent|processes|supervise|launch|backends)\b")
 _STARTERS = ("<frozen runpy>", "runpy.py", "<frozen importlib._bootstrap>")
+_UNKNOWN = "???"
+"""The file of a frame of which faulthandler has only the function."""
 _NO_FRAME = "(no Python frame)"
 AFTER_CELL = {
     "_run_exit_handlers": "in an exit handler, after the end of the cell",
@@ -200,8 +202,8 @@ class _Sources:
         return tuple(frame for frame in frames[first:] if not _OURS.search(frame.file))
 
     def _frame(self, frame: Frame) -> Frame:
-        if not frame.file:
-            return frame
+        if frame.file in ("", _UNKNOWN):
+            return Frame("", None, one_line(frame.function, 120))
         return Frame(
             clean(frame.file, limit=300, colour=False),
             frame.line,

@@ -9,6 +9,7 @@ from ...text.fold import ranges
 from ...text.format import signal_name
 from ...text.safe import one_line
 from .failures import RankError
+from .gist import gist
 
 __all__ = ["about", "named", "what"]
 
@@ -16,22 +17,13 @@ __all__ = ["about", "named", "what"]
 def what(error: RankError) -> str:
     """Return one line: `ValueError: bad`, `ended by SIGKILL`."""
     if error.kind == "exception":
-        message = one_line(_gist(error.message), 200)
+        message = gist(error.message)
         return f"{one_line(error.type, 80)}: {message}" if message else one_line(error.type, 80)
     if error.signal is not None:
         return f"ended by {signal_name(error.signal)}"
     if error.kind == "lost":
         return one_line(error.message, 200)
     return f"ended with exit code {error.exit_code}"
-
-
-def _gist(message: str) -> str:
-    """Return a message without a traceback inside it: its first and last line.
-
-    A DataLoader's message has one.
-    """
-    first, _, rest = message.strip().partition("\n")
-    return f"{first} {rest.splitlines()[-1]}" if "Traceback (most recent call last)" in rest else message
 
 
 def about(error: RankError, status: Status) -> str:

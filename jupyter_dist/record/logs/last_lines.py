@@ -24,9 +24,12 @@ def last_bytes(path: Path, most: int) -> tuple[bytes, bool]:
         return b"", False
 
 
-def last_lines(path: Path) -> list[str]:
-    """Return the last lines of a log as a terminal shows them, without colours. Empty if there is no log."""
-    data, cut = last_bytes(path, _LOG_BYTES)
+def last_lines(path: Path, most: int = _LOG_BYTES) -> list[str]:
+    """Return the last lines of a log as a terminal shows them, without colours. Empty if there is no log.
+
+    `most`: the bytes that are read.
+    """
+    data, cut = last_bytes(path, most)
     lines = clean_lines(unrolled(data).decode("utf-8", "replace"), limit=400).rstrip().split("\n")
     if cut:
         del lines[0]  # this line's beginning was not read

@@ -10,6 +10,7 @@ import inspect
 import json
 import linecache
 import os
+import re
 import sys
 import traceback
 import types
@@ -30,6 +31,9 @@ __all__ = ["run"]
 
 _REPR_LIMIT = 10_000
 _ERROR_BYTES = 32_768
+_PLACE = f'File "{os.path.dirname(os.path.dirname(__file__))}{os.sep}'
+_OUR_FRAMES = re.compile(rf"^([ |]*){re.escape(_PLACE)}.*\n(?:\1 .*\n)*", re.MULTILINE)
+"""A frame of jupyter-dist in a text, with its source lines, which are indented further."""
 _TRIED_BYTES = 1_000_000
 """The size up to which a rank unpickles its result to see whether the notebook can."""
 
@@ -288,10 +292,12 @@ def _prepared(rank_folder: Path) -> Path:
 
 
 def _labelled(text: str, labels: Mapping[str, str]) -> str:
-    """Replace the files of cells in a traceback by their labels.
+    """Replace the files of cells in a traceback by their labels, and remove the frames of jupyter-dist.
 
     A message can contain a traceback, as a DataLoader's does.
     """
+    if _PLACE in text:
+        text = _OUR_FRAMES.sub("", text)
     for file, label in labels.items():
         text = text.replace(f'File "{file}"', f'File "{label}"')
     return text

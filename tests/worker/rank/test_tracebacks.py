@@ -163,6 +163,22 @@ def test_a_log_ends_with_what_its_rank_said(own_folders: Path, tmp_path: Path) -
     assert told[1].text.count("Traceback") == 1
 
 
+def test_a_traceback_within_a_message_has_no_frames_of_ours(own_folders: Path) -> None:
+    """As one that a library formats where it catches an error, and passes on as text."""
+    source = (
+        "import traceback\n"
+        "def deep(): raise RuntimeError('calls:\\n' + ''.join(traceback.format_stack()) + 'the end')\n"
+        "deep()\n"
+    )
+    run = launch_cell("local", source, 1)
+    assert ended(run).state is State.FAILED
+    (error,) = failures(run)
+    for text in (error.message, error.text):
+        assert OURS + "/worker" not in text
+        assert text.count('File "In[1]", line 3, in <module>\n    deep()\n') >= 1
+        assert text.rstrip().endswith("the end")
+
+
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
 @pytest.mark.parametrize("from_thread", [False, True])
 def test_a_request_to_end_does_not_disturb_a_rank_that_writes_its_error(

@@ -1,0 +1,56 @@
+"""The line of an error's message that says what is wrong."""
+
+from __future__ import annotations
+
+import re
+
+from ...text.safe import both_ends, one_line
+
+__all__ = ["gist"]
+
+_FRAME = re.compile(r"\s*File \"?.+\"?, line \d+")
+_NESTED = re.compile(r"\s*(?:[a-zA-Z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Timeout)\b[^:]*: +\S")
+_INTRODUCTION = re.compile(r".*:\s*$|Exception encountered when calling |Caught \w+ in ")
+"""A first line whose content follows in other lines."""
+_EMPTY_INTRODUCTION = re.compile(r"in user code:$|Graph execution error:$|Detected at node .*:$")
+_APPENDIX = re.compile(
+    r"(Arguments|Call arguments|For further information|Call initialization)\b|[•*-] |[\^~ ]+$"
+)
+
+
+def gist(message: str, limit: int = 200) -> str:
+    """Return one line of at most `limit` characters. A line that is too long keeps both ends.
+
+    Libraries put the content of a message into its first line, its last line, or behind an introduction such
+    as Keras's "in user code:" with the lines of a traceback.
+    """
+    lines = [line for line in message.split("\n") if line.strip()]
+    if not lines:
+        return ""
+    has_frames = "Traceback (most recent call last)" in message or any(map(_FRAME.match, lines))
+    if not has_frames and len(one_line(message, limit + 1)) <= limit:
+        return one_line(message, limit)
+    nested = [line for line in lines[1:] if _NESTED.match(line)]
+    first = lines[0].strip()
+    if nested:
+        told = nested[-1].strip()
+    else:
+        rest = _without_frames(lines[1:]) or lines[-1:]
+        told = rest[-1 if has_frames else 0].strip() if rest else ""
+    if not told or not (nested or has_frames or _INTRODUCTION.match(first)):
+        return both_ends(first, limit)
+    if _EMPTY_INTRODUCTION.match(first) or _FRAME.match(first) or first.startswith("Traceback"):
+        return both_ends(told, limit)
+    return both_ends(f"{first} {told}", limit)
+
+
+def _without_frames(lines: list[str]) -> list[str]:
+    """Return the lines that are no call of a traceback, no source line, and no appendix."""
+    kept = []
+    of_frame = False
+    for line in lines:
+        frame = bool(_FRAME.match(line))
+        if not frame and not of_frame and not _APPENDIX.match(line.strip()):
+            kept.append(line)
+        of_frame = frame  # the next line is the frame's source
+    return kept
