@@ -35,6 +35,7 @@ ROWS: tuple[Row, ...] = (
 DOCUMENTED: dict[str, str] = {
     "_exit": "https://docs.python.org/3/library/os.html#os._exit",
     "_getframe": "https://docs.python.org/3/library/sys.html#sys._getframe",
+    "_asdict": "https://docs.python.org/3/library/collections.html#collections.somenamedtuple._asdict",
     "_replace": "https://docs.python.org/3/library/collections.html#collections.somenamedtuple._replace",
     "_fields": "https://docs.python.org/3/library/collections.html#collections.somenamedtuple._fields",
     **dict.fromkeys(

@@ -698,11 +698,9 @@ describe('how a run ends', () => {
     expect(hint.textContent).toBe('→Perhaps try https://x.test/doc');
     expect(place.textContent).toBe('Rank 1 was at In[7], line 2: raise ValueError("bad")');
     expect(text(node, '.jpd-frame-own code')).toBe('raise ValueError("bad")');
-    expect(all(node, '.jpd-failure > details').map(one => (one as HTMLDetailsElement).open)).toEqual([
-      true,
-      false,
-      false
-    ]);
+    expect(
+      all(node, '.jpd-failure > details').map(one => (one as HTMLDetailsElement).open)
+    ).toEqual([true, false, false]);
     expect(text(node, '.jpd-failure')).not.toContain('is drawn from the error');
     expect(all(node, '.jpd-collateral .jpd-ranks').map(ranks => ranks.textContent)).toEqual([
       '[0,2]'
@@ -714,7 +712,9 @@ describe('how a run ends', () => {
     const more = { reason: 'horovodrun: no such host: h9', launchers: ['launcher'] };
     const source = new FakeSource(runInfo(2, 'failed', more));
     source.errorList = [{ ...error, rank: 1, frames: [], collateral: true }];
-    const parts = [{ kind: 'launcher' as const, title: 'launcher.log, its last lines', text: 'h9' }];
+    const parts = [
+      { kind: 'launcher' as const, title: 'launcher.log, its last lines', text: 'h9' }
+    ];
     const what = 'horovodrun: no such host: h9';
     source.cardTold = { ...card, title: 'the run failed', about: 'r-1', what, parts };
     const node = await show(source);
