@@ -7,7 +7,13 @@ import type { ICurves, ICurvesChange, IUsageChange } from './metrics';
 import type { IFailureCard, IProgress, IRankError, IRankProgress, IResult, IStacks } from './ranks';
 
 export type State =
-  'pending' | 'running' | 'unwatched' | 'succeeded' | 'failed' | 'stopped' | 'lost';
+  | 'pending'
+  | 'running'
+  | 'unwatched'
+  | 'succeeded'
+  | 'failed'
+  | 'stopped'
+  | 'lost';
 
 /** What tells a run from others of the same notebook. */
 export interface IToldApart {
@@ -268,4 +274,10 @@ export interface ITrialOf {
 
 /** What a watch tells. */
 export type Change =
-  IRunChanged | ILogChange | ICurvesChange | IDisplaysChange | IUsageChange | IGone | IRunsChange;
+  | IRunChanged
+  | ILogChange
+  | ICurvesChange
+  | IDisplaysChange
+  | IUsageChange
+  | IGone
+  | IRunsChange;
