@@ -104,7 +104,7 @@ def card(
     elif status.state is State.STOPPED:
         begun = Card(f"run {status.id} was stopped{_after(status)}", "", one_line(status.reason or "", 200))
         found = _with_findings(begun, folder, status, errors)
-        return found if found.places else begun  # only a run that hung needs more than one line
+        return found if found.places or found.title != begun.title else begun  # a run that did not hang
     else:
         begun = _without_rank(status)
     return _with_findings(begun, folder, status, errors)

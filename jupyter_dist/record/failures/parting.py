@@ -28,6 +28,7 @@ _ONE_REQUEST_S = 5.0
 """Ranks that are asked at the same time answer within so many seconds."""
 _MOMENT_S = 10.0
 _MOST_CALLS = 3
+_SHUT_DOWN = "Horovod has been shut down"
 _SAME_ORDER = "every rank must call the same collectives in the same order: look for an `if` on the rank"
 _UNEVEN = (
     "{missing} had less input, or an `if` on the rank has skipped a call. For inputs of different lengths "
@@ -97,8 +98,11 @@ def _of_horovod(folder: RunFolder, attempt: int, world_size: int) -> _Cause | No
 def _early_end(
     folder: RunFolder, attempt: int, ranks: Sequence[RankState], errors: Sequence[RankError]
 ) -> _Cause | None:
-    """Return the cause if all errors say that somebody is gone, and a rank had ended its cell before."""
-    if not errors:
+    """Return the cause if Horovod says in all errors that a rank is gone, and one had ended its cell before.
+
+    Horovod's collectives have no record.
+    """
+    if not errors or not all(_SHUT_DOWN in error.message for error in errors):
         return None
     failed = {error.rank for error in errors}
     first = min(errors, key=lambda error: error.time)
