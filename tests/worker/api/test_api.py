@@ -323,7 +323,7 @@ def test_a_rank_that_waits_for_a_thread_says_so(daemon: bool) -> None:
     code = f"""
 import sys, threading
 from jupyter_dist.worker import boot
-boot._THREADS_MAY_TAKE_S = 0.05
+boot._EXIT_MAY_TAKE_S = 0.05
 threading.Thread(target=sys.stdin.read, name="loader", daemon={daemon}).start()
 boot.end(0, orderly=True)
 """
