@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from ..folder import RunFolder
 from ..job import State, Status
 from ..record import reader
-from ..record.failures.card import Card, card, root_cause
-from ..record.failures.failures import RankError
+from ..record.failures.card import Card, card
+from ..record.failures.failures import RankError, root_cause
 from ..record.failures.finding import Part
 from ..record.failures.wording import what
 from ..text.safe import one_line, preformatted

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..folder import RunFolder
-from ..record.failures.card import root_cause
-from ..record.failures.failures import failures, traceback_of
+from ..record.failures.failures import failures, root_cause, traceback_of
 from ..text.safe import clean, clean_lines
 
 __all__ = ["TracebackFilter"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from .output_tags import together, untagged
 
-__all__ = ["Entry", "Fold", "pick", "ranges"]
+__all__ = ["Entry", "Fold", "named", "pick", "ranges"]
 
 _LOOK_BACK = 100
 
@@ -31,6 +31,12 @@ class Entry:
 
     def label(self, limit: int = 24) -> str:
         return f"[{ranges(self.ranks, limit)}]" if self.ranks else ""
+
+
+def named(ranks: Iterable[int]) -> str:
+    """Return `rank 3` or `ranks 0,2-4`."""
+    listed = sorted(ranks)
+    return f"{'rank' if len(listed) == 1 else 'ranks'} {ranges(listed, 60)}"
 
 
 def ranges(ranks: Iterable[int], limit: int | None = None) -> str:

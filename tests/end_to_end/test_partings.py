@@ -11,7 +11,7 @@ from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Status
 from jupyter_dist.record import reader
 from jupyter_dist.record.failures.card import Card, card
-from jupyter_dist.worker.rank import collectives
+from jupyter_dist.worker.output.events import COLLECTIVES
 from tests.rigs.launching import ended, launch_cell, logs, until
 
 pytestmark = pytest.mark.needs("torch")
@@ -152,7 +152,7 @@ def _ask_until_they_wait(folder: RunFolder) -> None:
 
 
 def _records(folder: RunFolder) -> list[reader.Event]:
-    return [event for event in reader.events(folder) if event.kind == collectives.KIND]
+    return [event for event in reader.events(folder) if event.kind == COLLECTIVES]
 
 
 @pytest.mark.parametrize("name", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"])

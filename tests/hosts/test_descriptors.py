@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist import folder as folders
 from jupyter_dist.agent import stage_program
 from jupyter_dist.agent.frames import Frame, Frames, encode
 from jupyter_dist.agent.tail import Tails
@@ -50,14 +49,6 @@ def no_garbage() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
-
-
-@pytest.fixture
-def folder(own_folders: Path) -> RunFolder:
-    made = folders.create(own_folders, "20261120-120000-abcd12", 2)
-    made.payload.write_bytes(b"a payload")
-    folders.write_json(made.job, {})
-    return made
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_dist.job import State
 from jupyter_dist.record.failures.card import Card, card
-from jupyter_dist.worker.rank.collectives import KIND
+from jupyter_dist.worker.output.events import COLLECTIVES
 from tests.rigs.run_maker import BEGAN, RunMaker
 
 GONE = "[pair.cc:553] Connection closed by peer [127.0.0.1]:7444"
@@ -21,7 +21,7 @@ def told(
 ) -> None:
     """A rank's record: one all_reduce for each time that it waited, None if it was done."""
     calls = [["0", number, "all_reduce", [[4]], ["Float"], waits] for number, waits in enumerate(waits_s, 1)]
-    made.event(rank, KIND, when, groups={"0": [0, 1]}, calls=calls, final=final)
+    made.event(rank, COLLECTIVES, when, groups={"0": [0, 1]}, calls=calls, final=final)
 
 
 def of(made: RunMaker, state: State = State.FAILED) -> Card:
@@ -92,6 +92,6 @@ def test_an_answer_counts_if_the_rank_was_ended_soon_after_it(asked: float, own_
 @pytest.mark.parametrize("data", [{"groups": 3}, {"calls": [[1, 2]]}, {"calls": None, "groups": {}}])
 def test_a_record_that_is_none_is_left_out(data: dict[str, Any], own_folders: Path) -> None:
     made = RunMaker(own_folders)
-    made.event(0, KIND, BEGAN + 9, **data)
+    made.event(0, COLLECTIVES, BEGAN + 9, **data)
     told(made, 1, None, 40.0)
     assert of(made).title

@@ -15,11 +15,11 @@ from ...text.format import count, duration
 from ...text.safe import clean_lines, one_line
 from .. import reader
 from . import evidence, other_ranks, parting
-from .failures import RankError, failures, is_symptom
+from .failures import RankError, failures, is_symptom, root_cause
 from .finding import Finding, Part
 from .wording import about, what
 
-__all__ = ["FINDERS", "MOST_LINES", "Card", "Finding", "Part", "card", "root_cause"]
+__all__ = ["FINDERS", "MOST_LINES", "Card", "Finding", "Part", "card"]
 
 MOST_LINES = 12
 """Lines of a card, without its folded parts."""
@@ -108,11 +108,6 @@ def card(
     else:
         begun = _without_rank(status)
     return _with_findings(begun, folder, status, errors)
-
-
-def root_cause(errors: Sequence[RankError]) -> RankError | None:
-    """Return the failure that others followed from. None if no rank failed by itself."""
-    return errors[0] if errors and not errors[0].collateral else None
 
 
 def _with_findings(begun: Card, folder: RunFolder, status: Status, errors: Sequence[RankError]) -> Card:

@@ -58,10 +58,6 @@ class Record:
     groups: Mapping[str, tuple[int, ...]]
     calls: Mapping[str, Mapping[int, Call]]
 
-    def last(self, group: str) -> Call | None:
-        calls = self.calls.get(group)
-        return calls[max(calls)] if calls else None
-
     @property
     def waits_in(self) -> list[str]:
         """The groups in which the rank has called a collective that is not done."""
@@ -143,16 +139,16 @@ def _in_group(
     group: str, members: Sequence[int], records: Mapping[int, Record], gone: frozenset[int]
 ) -> Parting | None:
     known = {rank: records[rank].calls.get(group, {}) for rank in members if rank in records}
+    # A rank has forgotten its oldest calls. Its last call says whether it has called an earlier one.
+    # Nobody knows what a rank had called that ended without a record.
+    called = {
+        rank: max(known.get(rank, {}), default=0) for rank in members if rank in known or rank not in gone
+    }
     for number in sorted({number for calls in known.values() for number in calls}):
         at = {rank: calls[number] for rank, calls in known.items() if number in calls}
         first = next(iter(at.values()))
         if not all(first.matches(call) for call in at.values()):
             return Parting("differ", group, at)
-        # A rank has forgotten its oldest calls. Its last call says whether it has called this one.
-        # Nobody knows what a rank had called that ended without a record.
-        called = {
-            rank: max(known.get(rank, {}), default=0) for rank in members if rank in known or rank not in gone
-        }
         missing = [rank for rank, last in called.items() if last < number]
         if missing and any(_waits_long(call, rank in gone) for rank, call in at.items()):
             finished = min(called[rank] for rank in missing) if known.keys() >= set(missing) else None

@@ -8,16 +8,16 @@ from signal import SIGKILL
 
 from ...folder import RunFolder
 from ...job import State, Status
+from ...text.fold import named
 from ...text.format import duration, signal_name, size
 from ...text.safe import clean_lines, one_line
 from .. import reader
 from ..logs.last_lines import last_lines
 from . import launcher_excerpt, log_excerpt, stacks
-from .failures import RankError
+from .failures import RankError, root_cause
 from .finding import Finding, Part
 from .hints import of_run
-from .places import of_frames, of_groups
-from .wording import named
+from .places import of_frames, sentences
 
 __all__ = ["advice", "launchers", "log", "memory", "stalled", "traceback"]
 
@@ -90,12 +90,8 @@ def stalled(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> F
     found, taken = stacks.kept(folder)
     if not found.groups or (status.stall is None and (status.ended or taken) - taken > _RECENT_S):
         return Finding(causes=causes)
-    places = [
-        f"{named(ranks)} {'was' if len(ranks) == 1 else 'were'} {place}"
-        for ranks, place in of_groups(found.groups)
-    ]
     title = f"Stacks: where every rank was at {_clock(taken)}"
-    return Finding(causes=causes, places=tuple(places), parts=(Part("stacks", title, str(found)),))
+    return Finding(causes=causes, places=sentences(found.groups), parts=(Part("stacks", title, str(found)),))
 
 
 def log(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> Finding:
@@ -143,9 +139,7 @@ def _launcher_part(name: str, lines: Sequence[str]) -> Part:
 
 def _root(status: Status, errors: Sequence[RankError]) -> RankError | None:
     """Return the failure that others followed from. None if no rank failed by itself."""
-    if status.state is not State.FAILED or not errors or errors[0].collateral:
-        return None
-    return errors[0]
+    return root_cause(errors) if status.state is State.FAILED else None
 
 
 def _clock(when: float) -> str:

@@ -14,7 +14,7 @@ from ...job import RankState, State
 from .. import reader
 from . import stacks
 
-__all__ = ["RankError", "failures", "is_symptom", "traceback_of"]
+__all__ = ["RankError", "failures", "is_symptom", "root_cause", "traceback_of"]
 
 # A rank reports one of these errors if another rank has ended. Any other failure is the root cause.
 _COLLATERAL = re.compile(
@@ -82,6 +82,11 @@ def traceback_of(folder: RunFolder, attempt: int, rank: int) -> str:
     """Return the traceback that a rank has written, which also ends its log. Empty if there is none yet."""
     written = _error_file(folder, attempt, rank)
     return "" if written is None else str(written["text"])
+
+
+def root_cause(errors: Sequence[RankError]) -> RankError | None:
+    """Return the failure that others followed from. None if no rank failed by itself."""
+    return errors[0] if errors and not errors[0].collateral else None
 
 
 def is_symptom(error: RankError) -> bool:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from ...folder import RunFolder
 from ...job import State, Status
+from ...text.fold import named
 from ...text.format import count
 from ...text.safe import clean_lines
-from .failures import RankError
+from .failures import RankError, root_cause
 from .finding import Finding, Part
-from .wording import named, what
+from .wording import what
 
 __all__ = ["lines", "tracebacks"]
 
@@ -43,7 +44,7 @@ def lines(errors: Sequence[RankError], root: RankError | None, status: Status) -
 
 def tracebacks(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> Finding:
     """Return the traceback of each other kind of failure."""
-    root = errors[0] if errors and not errors[0].collateral else None
+    root = root_cause(errors)
     kinds = _kinds([error for error in errors if error is not root and error.text])
     return Finding(
         parts=tuple(

@@ -8,8 +8,9 @@ from typing import Any
 
 from ...folder import RunFolder
 from ...job import RankState, State, Status
+from ...text.fold import named
 from ...text.safe import one_line
-from ...worker.rank.collectives import KIND
+from ...worker.output.events import COLLECTIVES
 from .. import reader
 from ..logs.last_lines import last_bytes, last_lines
 from . import stacks, wording
@@ -17,8 +18,7 @@ from .collectives import Parting, Record, first_parting, parse
 from .failures import RankError, is_symptom
 from .finding import Finding
 from .horovod_stalls import missing_ranks
-from .places import of_groups
-from .wording import named
+from .places import sentences
 
 __all__ = ["finding", "headline"]
 
@@ -53,7 +53,7 @@ def finding(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> F
     # Of a run in which no rank has failed, evidence.stalled returns the places.
     failed = {error.rank for error in errors}
     left = failed.union(r.rank for r in status.ranks if r.state is State.SUCCEEDED)
-    places = _places(folder, left) if errors and not errors[0].collateral else ()
+    places = sentences(stacks.kept(folder)[0].groups, left) if errors and not errors[0].collateral else ()
     return Finding(cause.title, cause.what, hints=(cause.hint,), places=places)
 
 
@@ -143,7 +143,7 @@ def _records(folder: RunFolder, attempt: int, world_size: int) -> dict[int, Reco
     asked: dict[int, dict[str, Any]] = {}
     final: dict[int, dict[str, Any]] = {}
     for rank in range(world_size):
-        for event in _last_events(folder, attempt, rank, KIND, 2):
+        for event in _last_events(folder, attempt, rank, COLLECTIVES, 2):
             (final if event.get("final") is True else asked).setdefault(rank, event)
     newest = max((event["time"] for event in asked.values()), default=0.0)
     found = {}
@@ -216,14 +216,3 @@ def _hint(found: Parting, ranks: Sequence[RankState]) -> str:
         return _SAME_ORDER
     missing = named(found.missing)
     return (_UNEVEN if _left(found, ranks) else _LATE).format(missing=missing)
-
-
-def _places(folder: RunFolder, shown: set[int]) -> tuple[str, ...]:
-    """Return where the ranks were that have not failed themselves."""
-    kept, _ = stacks.kept(folder)
-    found = []
-    for ranks, place in of_groups(kept.groups):
-        others = [rank for rank in ranks if rank not in shown]
-        if others:
-            found.append(f"{named(others)} {'was' if len(others) == 1 else 'were'} at {place}")
-    return tuple(found)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+from ...text.fold import named
 from ...text.safe import one_line
 from ...text.stack_dumps import Frame
 from .stacks import AFTER_CELL
 
-__all__ = ["of_frames", "of_groups"]
+__all__ = ["of_frames", "of_groups", "sentences"]
 
 _SOURCE = 80
 _LIBRARY = re.compile(
@@ -38,6 +39,21 @@ def of_groups(groups: Sequence[tuple[Sequence[int], Sequence[Frame]]]) -> list[t
         (sorted(ranks), _text(line, last.pop() if len(last) == 1 else ""))
         for line, (ranks, last) in found.items()
     ]
+
+
+def sentences(
+    groups: Sequence[tuple[Sequence[int], Sequence[Frame]]], without: Container[int] = ()
+) -> tuple[str, ...]:
+    """Return a line for each place, such as `ranks 0,2 were at In[1], line 4: step()`.
+
+    `without`: ranks that are left out.
+    """
+    found = []
+    for ranks, place in of_groups(groups):
+        shown = [rank for rank in ranks if rank not in without]
+        if shown:
+            found.append(f"{named(shown)} {'was' if len(shown) == 1 else 'were'} {place}")
+    return tuple(found)
 
 
 def _text(line: str, last: str) -> str:

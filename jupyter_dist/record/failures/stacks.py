@@ -16,7 +16,7 @@ from typing import Any
 
 from ...folder import RunFolder
 from ...job import State
-from ...text.fold import ranges
+from ...text.fold import named
 from ...text.safe import clean, one_line, preformatted
 from ...text.stack_dumps import Dump, Frame, Thread, escaped, parse
 from ...worker import listing
@@ -77,19 +77,19 @@ class Stacks:
         others = [rank for ranks, _ in self.groups[:-1] for rank in ranks]
         if not others:
             return ""
-        return f"{_ranks(others)} {'is' if len(others) == 1 else 'are'} elsewhere"
+        return f"{named(others)} {'is' if len(others) == 1 else 'are'} elsewhere"
 
     @property
     def missing_text(self) -> str:
         if not self.missing:
             return ""
         within = f" within {self.timeout_s:g} s" if self.timeout_s is not None else ""
-        return f"{_ranks(self.missing)} gave no stack{within}"
+        return f"{named(self.missing)} gave no stack{within}"
 
     def __str__(self) -> str:
         parts = [text for text in (self.hint, self.missing_text) if text]
         for ranks, frames in self.groups:
-            parts.append(f"{_ranks(ranks)} ({len(ranks)})\n{_indented(frames)}")
+            parts.append(f"{named(ranks)} ({len(ranks)})\n{_indented(frames)}")
             if self.all_threads:
                 parts += [self._thread_text(rank) for rank in ranks]
         return "\n".join(parts) if parts else "no rank is running"
@@ -113,7 +113,7 @@ class Stacks:
             body = _indented(frames).removeprefix("  ").replace("\n  ", "\n")
             columns.append(
                 '<div style="flex:1 1 20em;min-width:0"><div style="font-weight:600">'
-                f"{html.escape(_ranks(ranks))} ({len(ranks)})</div>"
+                f"{html.escape(named(ranks))} ({len(ranks)})</div>"
                 f"{preformatted(body, 'margin:0.3em 0 0;overflow-x:auto')}</div>"
             )
         notes = [text for text in (self.hint, self.missing_text) if text]
@@ -131,11 +131,6 @@ class Stacks:
 
 def _indented(frames: Iterable[Frame]) -> str:
     return "\n".join(f"  {line}" for frame in frames for line in str(frame).split("\n"))
-
-
-def _ranks(ranks: Iterable[int]) -> str:
-    listed = sorted(ranks)
-    return f"{'rank' if len(listed) == 1 else 'ranks'} {ranges(listed, 60)}"
 
 
 def _group(dumps: Mapping[int, Dump]) -> list[tuple[tuple[int, ...], tuple[Frame, ...]]]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ...job import Status
-from ...text.fold import ranges
 from ...text.format import signal_name
 from ...text.safe import one_line
 from .failures import RankError
 from .gist import gist
 
-__all__ = ["about", "named", "what"]
+__all__ = ["about", "what"]
 
 
 def what(error: RankError) -> str:
@@ -36,9 +33,3 @@ def about(error: RankError, status: Status) -> str:
     elif error.exit_code is not None:
         where.append(f"exit code {error.exit_code}")
     return ", ".join(where)
-
-
-def named(ranks: Iterable[int]) -> str:
-    """Return `rank 3` or `ranks 0,2-4`."""
-    listed = sorted(ranks)
-    return f"{'rank' if len(listed) == 1 else 'ranks'} {ranges(listed, 60)}"

@@ -14,8 +14,10 @@ from typing import Any
 
 from ..line_file import LineFile, write_all
 
-__all__ = ["EventWriter", "close", "now", "open_writer", "tell", "writer"]
+__all__ = ["COLLECTIVES", "EventWriter", "close", "now", "open_writer", "tell", "writer"]
 
+COLLECTIVES = "collectives"
+"""The kind of a rank's record of its last collectives (worker/rank/collectives.py)."""
 _LARGEST = sys.float_info.max
 _ESSENTIAL = frozenset({"started", "cell", "result"})
 """The events without which nobody can judge the run. If one of them cannot be written, the rank fails."""

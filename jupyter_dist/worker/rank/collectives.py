@@ -26,9 +26,8 @@ from .. import boot, foreign_names
 from ..output import events
 from ..patching import wrap
 
-__all__ = ["KIND", "patch", "write"]
+__all__ = ["patch", "write"]
 
-KIND = "collectives"
 _SIZE = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _RECORDED = "128"
 """Collectives that torch keeps, unless the user has set a number. 128 are written in 3 ms, 2,000 in 75 ms."""
@@ -91,7 +90,7 @@ def write(*, final: bool = False) -> None:
 
         found = json.loads(_distributed_c10d._dump_fr_trace_json())["entries"]  # type: ignore[attr-defined]
         calls = [_call(entry) for entry in found if not entry["is_p2p"]]
-        writer.event(KIND, {"groups": _groups(), "calls": calls, "final": final})
+        writer.event(events.COLLECTIVES, {"groups": _groups(), "calls": calls, "final": final})
 
 
 def _call(entry: dict[str, Any]) -> list[Any]:
