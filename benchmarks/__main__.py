@@ -18,11 +18,13 @@ from . import (
     first_line,
     launchers,
     lines,
+    live_curves,
     log_call,
     many_hosts,
     pytorchjob,
     schedulers,
     ship_array,
+    training_step,
     tuning,
 )
 from ._race import Result, race, table
@@ -33,7 +35,10 @@ _IDLE_WITHIN_S = 30.0
 _README = Path(__file__).parent / "README.md"
 _BENCHMARKS = {
     "first-line": first_line.benchmark,
+    "session-cell": first_line.kept,
     "log-call": log_call.benchmark,
+    "step-digits": training_step.digits,
+    "step-transformer": training_step.transformer,
     "lines": lines.benchmark,
     "ship-array": ship_array.benchmark,
     "capture": capture_cell.benchmark,
@@ -49,6 +54,7 @@ _BENCHMARKS = {
     "browser-flood": browser.flood,
     "browser-curves": browser.curves,
     "browser-runs": browser.runs,
+    "live-curves": live_curves.benchmark,
 }
 
 

@@ -172,4 +172,6 @@ def _row(benchmark: Benchmark, result: Result, first: Result) -> list[str]:
 
 def _ratio(value: float) -> str:
     """How many times better the first contender is; below 1 the other one is."""
+    if 0.9 < value < 1.1:
+        return f"{value:.3f} ×"
     return f"{value:.0f} ×" if value >= 20 else f"{value:.1f} ×" if value >= 0.95 else f"{value:.2f} ×"

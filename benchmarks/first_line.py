@@ -15,7 +15,7 @@ from ._notebook import Cell, Notebook
 from ._processes import Failed, Family, last_line
 from ._race import Benchmark, Column, Contender, Measure
 
-__all__ = ["benchmark"]
+__all__ = ["benchmark", "kept"]
 
 _RANKS = 2
 _LIMIT_S = 60.0
@@ -46,6 +46,48 @@ def benchmark(quick: bool = False) -> Benchmark:
         warm_up=0 if quick else 1,
         packages=["torch", "accelerate", "ipyparallel", "jupyter-distributed", "ipykernel"],
     )
+
+
+def kept(quick: bool = False) -> Benchmark:
+    """Return the race of a cell in ranks that stay between cells."""
+    return Benchmark(
+        name="session-cell",
+        title="From a cell to the first line of every rank that has stayed",
+        contenders=[
+            Contender("jupyter-dist `--session`", _ours_kept, ours=True),
+            Contender("ipyparallel `%%px`", lambda place: _ipyparallel(place, "sys")),
+            Contender("jupyter-distributed", lambda place: _jupyter_distributed(place, "sys")),
+        ],
+        columns=[
+            Column("written", "first line of every rank, ms", _tenths),
+            Column("seen", "seen in the notebook, ms", _tenths),
+            Column("done", "cell done, ms", _tenths),
+        ],
+        headline="written",
+        rounds=1 if quick else 40,
+        warm_up=1 if quick else 5,
+        packages=["ipyparallel", "jupyter-distributed", "ipykernel"],
+    )
+
+
+def _tenths(seconds: float) -> str:
+    return f"{1000 * seconds:,.1f}"
+
+
+@contextlib.contextmanager
+def _ours_kept(folder: Path) -> Iterator[Measure]:
+    with ours(folder) as found:
+        found.run(f"%%distribute --session -np {_RANKS}\npass", timeout_s=_LIMIT_S)
+        run_cell = _in_cell(found, f"%%distribute --session --out bench_run\n{_code('sys')}")
+
+        def measure() -> dict[str, float]:
+            sample = run_cell()
+            logs = answer(found, "[*map(bench_run.log, range(2))]")
+            if not all("first line\n" in log for log in logs):
+                raise Failed(f"the logs are not whole: {logs}")
+            return sample
+
+        yield measure
 
 
 def _ms(seconds: float) -> str:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+    from .showing.comparison import compare
     from .showing.run import Run
-    from .start import attach, run
+    from .start import attach, run, session
     from .worker.api import (
         attempt,
         barrier,
@@ -57,9 +58,11 @@ _HOME = {
         "worker.api",
     ),
     "Run": "showing.run",
+    "compare": "showing.comparison",
     "parameters": "worker.api.trial_parameters",
     "attach": "start",
     "run": "start",
+    "session": "start",
 }
 
 __all__ = [
@@ -68,6 +71,7 @@ __all__ = [
     "attempt",
     "barrier",
     "checkpoint_dir",
+    "compare",
     "device",
     "init",
     "input",
@@ -79,6 +83,7 @@ __all__ = [
     "progress",
     "rank",
     "run",
+    "session",
     "shard",
     "strategy",
     "world_size",

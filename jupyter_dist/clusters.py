@@ -93,10 +93,12 @@ def path() -> Path:
 def check_name(name: str) -> str:
     """Return the name if it is valid for a cluster. Raises InputError otherwise."""
     if not _NAME.fullmatch(name):
-        raise InputError(
+        error = InputError(
             f"{shown(name)} cannot be the name of a cluster. Use up to 64 letters, digits and . _ "
             "+ @ -, and begin with a letter, a digit or _"
         )
+        error.field = "name"
+        raise error
     return name
 
 

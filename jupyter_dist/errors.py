@@ -53,6 +53,9 @@ class DistError(Exception):
 class InputError(DistError):
     """A flag, name or number is not valid. Nothing was started."""
 
+    field: str | None = None
+    """The field of a form that must be corrected."""
+
 
 class UnknownBackend(InputError):
     """No backend has this name."""
@@ -64,6 +67,8 @@ class MissingEngine(InputError):
 
 class NameTaken(InputError):
     """Something of this name already exists."""
+
+    field = "name"
 
 
 class Busy(InputError):

@@ -49,7 +49,7 @@ __all__ = [
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{4,8}")
 _TRIAL_ID = re.compile(rf"({_ID.pattern})-t([0-9]{{1,6}})")
 _UTC_LENGTH = len("20261120-113455-3f2a91c4")
-REQUESTS = ("stop", "interrupt", "kill", "stacks")
+REQUESTS = ("stop", "interrupt", "kill", "stacks", layout.TRACE_REQUEST)
 
 
 def runs_root() -> Path:
@@ -104,7 +104,9 @@ class RankFolder:
     error = _lazy(layout.ERROR)
     exit = _lazy(layout.EXIT)
     stacks = _lazy(layout.STACKS)
+    trace = _lazy(layout.TRACE)
     usage = _lazy(layout.USAGE)
+    prompts = _lazy(layout.PROMPTS)
     sigterm_handler = _lazy(layout.SIGTERM_HANDLER)
 
 
@@ -161,11 +163,14 @@ class RunFolder:
             os.utime(self.job)
 
     def request(self, name: str, why: str = "") -> None:
-        """Ask the supervisor for `stop`, `interrupt`, `kill` or `stacks`. Repeatable. Returns at once.
+        """Ask the supervisor for `stop`, `interrupt`, `kill` or `stacks`, or the ranks for `trace`.
 
-        `why`: one line with the reason of the run's end, if the request is not the user's.
+        Repeatable. Returns at once. An answer to a waiting rank is a request, too (layout.answer).
+
+        `why`: one line with the reason of the run's end, if the request is not the user's. For `trace`, it is
+        what to trace (worker/steps/trace.py).
         """
-        if name not in REQUESTS:
+        if name not in REQUESTS and not name.startswith(layout.ANSWER):
             raise ValueError(f"no such request: {name!r}")
         if why:
             write_bytes(self.requests / name, why.encode())  # atomic: file and reason together

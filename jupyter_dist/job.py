@@ -8,7 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Job", "Poll", "RankState", "Stall", "State", "Status", "Supervisor", "Verdict", "rank_count"]
+__all__ = [
+    "Job",
+    "Poll",
+    "RankState",
+    "Stall",
+    "State",
+    "Status",
+    "Supervisor",
+    "Verdict",
+    "Wait",
+    "rank_count",
+]
 
 
 class State(str, enum.Enum):
@@ -80,6 +91,13 @@ class Job:
     """For a trial: `of` (the tuning run's id), `number` (from 0), `parameters`, and two more keys.
 
     `parallel`: how many trials run at once. `handle`: present if a service started the trial by itself.
+    """
+
+    session: Mapping[str, Any] | None = None
+    """For a cell of a session: the session's `name`, and how the cell uses it.
+
+    `ranks`: the ranks that run the cell, or None for all. `restart`: what replaces a rank that has ended:
+    `never`, `rank` or `all`. `idle_timeout_s`: of the session, as its first cell says.
     """
 
     @property
@@ -174,6 +192,20 @@ class Stall:
 
 
 @dataclass(frozen=True)
+class Wait:
+    """A rank that waits for its user, since when by the clock of the driver."""
+
+    rank: int
+    why: str
+    """`breakpoint`, `error` (with --pdb) or `input`."""
+    place: str
+    """Where, as in `In[4], line 14` or `train.py:14`."""
+    text: str
+    """The error, or the prompt of `input()`."""
+    since: float
+
+
+@dataclass(frozen=True)
 class Verdict:
     """Outcome of a run, before its final state can be written."""
 
@@ -198,6 +230,10 @@ class Status:
     reason: str | None = None
     """One line for the user: why the run failed, stopped, was restarted, or counts as lost."""
     stall: Stall | None = None
+    waits: tuple[Wait, ...] = ()
+    """The ranks that wait for their user. Time limits stand still meanwhile."""
+    held_s: float = 0.0
+    """How long ranks have waited for their user so far, which no time limit counts."""
     supervisor: Supervisor | None = None
     ranks: tuple[RankState, ...] = ()
     oom_killer: bool = False
@@ -238,6 +274,7 @@ class Status:
         # The ranks are the last key, because record/stored_status.py compares the end of the file.
         told = dataclasses.asdict(dataclasses.replace(self, ranks=()))
         del told["ranks"]
+        told["waits"] = list(told["waits"])
         return {**told, "ranks": [vars(rank) for rank in self.ranks]}
 
     @classmethod
@@ -253,6 +290,7 @@ class Status:
             kept["supervisor"] = Supervisor(**kept["supervisor"])
         if kept.get("stall"):
             kept["stall"] = Stall(**kept["stall"])
+        kept["waits"] = tuple(Wait(**wait) for wait in kept.get("waits", ()))
         if kept.get("verdict"):
             kept["verdict"] = Verdict(**{**kept["verdict"], "state": State(kept["verdict"]["state"])})
         return cls(**kept)
@@ -292,6 +330,13 @@ class Poll:
     """One line for the user: what delays the run now.
 
     With a final state, this is the reason, if no rank reports one."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Return whether ranks run or have run. A job that was cancelled in its queue has not begun."""
+        if self.state.ended:
+            return any(rank.started is not None or rank.state is not State.STOPPED for rank in self.ranks)
+        return self.state is State.RUNNING
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -18,9 +18,13 @@ from .commands import dispatch, flag_groups
 from .commands.help_texts import help_text
 from .commands.run_commands import Context
 from .errors import InputError
+from .flags import split_line
+from .options import NOT_IN_SESSION
 from .plan.run_plan import make_plan, read_command_line
 from .showing import display, frontends
+from .start import session_default
 from .text.table import Message
+from .worker.session import place
 
 __all__ = ["DistMagics"]
 
@@ -30,6 +34,7 @@ _ABOUT = (
     "value of the last expression is the rank's result. Variables of the notebook "
     "replace {name} and $name in a flag's value, except in --metric."
 )
+_SESSION_ALONE = re.compile(r"(?<!\S)--session(?=\s|$)")
 _VARIABLE = re.compile(r"\{([^\W\d]\w*)\}|\$([^\W\d]\w*)")
 
 
@@ -49,10 +54,19 @@ class DistMagics(Magics):
         """
         shell = self.shell
         assert shell is not None
+        if cell is None:
+            line, cell = _split_code(line)
         given = read_command_line(line, expand=_expander(shell.user_ns))
         if given.help:
             usage = "%%distribute [flags]"
             return Message(help_text(usage, _ABOUT, flag_groups(given.backend)))
+        name = session_default.get()
+        if (
+            name is not None
+            and "session" not in given.given
+            and given.given.keys().isdisjoint(NOT_IN_SESSION)
+        ):
+            given = dataclasses.replace(given, given={**given.given, "session": name})
         if given.rest:
             raise InputError(
                 f"%%distribute does not accept the word {given.rest[0]!r}. Flags begin with - or --"
@@ -67,9 +81,14 @@ class DistMagics(Magics):
         source = "\n" + cell  # the magic's line, so that line numbers in tracebacks match the editor
         origin = dataclasses.replace(start.origin_in(shell), line=line.strip())
         if plan.run.dry_run:
+            if plan.run.session is not None:
+                return start.describe_in_session(source, shell.user_ns, plan, origin, given.given)
             return start.describe(source, shell.user_ns, plan, origin)
         start.warn(plan)
-        run = start.start_cell(source, shell.user_ns, plan, origin)
+        if plan.run.session is not None:
+            run = start.cell_in_session(source, shell.user_ns, plan, origin, given.given)
+        else:
+            run = start.start_cell(source, shell.user_ns, plan, origin)
         if plan.run.out is not None:
             # Set before the run's end, so that the variable exists even if the cell fails or is interrupted.
             shell.user_ns[plan.run.out] = run
@@ -82,6 +101,22 @@ class DistMagics(Magics):
         shell = self.shell
         assert shell is not None
         return dispatch(line, Context(), _expander(shell.user_ns))
+
+
+def _split_code(line: str) -> tuple[str, str | None]:
+    """Split the line of `%distribute --session CODE` into flags and code. There is none without --session.
+
+    The session's name is joined to its flag there, as in `--session=NAME`.
+    """
+    flags = _SESSION_ALONE.sub(f"--session={place.DEFAULT}", line)
+    for word in re.finditer(r"\S+", flags):
+        before = flags[: word.start()]
+        if word[0].startswith("-") or "--session" not in before:
+            continue
+        with contextlib.suppress(InputError):
+            if read_command_line([*split_line(before), "code"], first_word_ends=True).rest == ("code",):
+                return before, flags[word.start() :]
+    return line, None
 
 
 def _has_code(cell: str) -> bool:
@@ -107,6 +142,9 @@ def _matcher(context: CompletionContext) -> Any:
     from .commands.completion import complete
 
     typed, found = complete(context.text_until_cursor)
+    if not found:
+        typed, found = context.token, session_default.names(context.full_text, context.token)
+        return {"completions": [SimpleCompletion(name) for name in found], "matched_fragment": typed}
     completions = [SimpleCompletion(name) for name in found]
     return {"completions": completions, "matched_fragment": typed, "suppress": bool(found), "ordered": True}
 

@@ -2,174 +2,22 @@
 
 from __future__ import annotations
 
-import keyword
-import re
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from . import option_values
 from .cluster_form import Form
-from .flags import shown
-from .option_fields import flag
-from .search.early_stopping import ALONE, WRITTEN, read_policy
-from .search.notation import as_text, read_dimension
+from .debug_options import DEBUGPY, OF_DEBUGGER, PDB
+from .option_fields import check_conflicts, flag
+from .search.early_stopping import ALONE, WRITTEN
 from .search.spec import Strategy, read_objective, read_parent
 from .text.format import parse_duration
-from .text.labels import read_name, read_note, read_tags
+from .text.labels import read_name, read_note
+from .worker.hints import NAMES
+from .worker.session import place
 
-__all__ = ["NOT_SAVED", "OF_NAMES", "OF_TUNING", "Host", "RunOptions", "parse_hosts", "read_hostfile"]
-
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_HOST = re.compile(r"((?:[\w.-]+@)?(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]))(?::(\d+))?")
-_HOST_LINE = re.compile(r"(\S+)(?:\s+slots\s*=\s*(\d+))?(?:\s+max[_-]slots\s*=\s*\d+)?")
-_METRIC_NAME = re.compile(r"[^\W\d][\w./ -]{0,99}")
-_SET_FOR_RANKS = frozenset(
-    ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG"]
-)
-
-
-def _variable(value: str) -> str:
-    if not value.isidentifier() or keyword.iskeyword(value):
-        raise ValueError(f"needs the name of a variable, got {shown(value)}")
-    return value
-
-
-def _environment(value: dict[str, str]) -> dict[str, str]:
-    for name, text in value.items():
-        if not _ENV_NAME.fullmatch(name):
-            raise ValueError(
-                f"needs NAME=VALUE with a name of letters, digits and _, got the name {shown(name)}"
-            )
-        if name in _SET_FOR_RANKS or name.startswith("JUPYTER_DIST_"):
-            raise ValueError(f"cannot set {name}: jupyter-dist sets it on every rank. Use another name")
-        if "\0" in text:
-            raise ValueError(f"cannot set {name}: its value contains a NUL character. Remove that character")
-    return value
-
-
-def _patterns(value: dict[str, str]) -> dict[str, str]:
-    for name, pattern in value.items():
-        if not _METRIC_NAME.fullmatch(name):
-            raise ValueError(
-                f"needs NAME=REGEX with a name that begins with a letter, got the name {shown(name)}"
-            )
-        try:
-            compiled = re.compile(pattern)
-        except re.error as error:
-            raise ValueError(
-                f"{name!r}: {shown(pattern)} is not a regular expression ({error.msg})"
-            ) from None
-        if "value" not in compiled.groupindex and compiled.groups != 1:
-            raise ValueError(
-                f"{name!r}: {shown(pattern)} has {compiled.groups} groups. Put exactly one group "
-                "around the number, as in 'loss=loss: ([0-9.]+)', or name one (?P<value>…)"
-            )
-    return value
-
-
-@dataclass(frozen=True)
-class Host:
-    """A machine and how many workers it takes."""
-
-    name: str
-    slots: int
-
-
-def parse_hosts(text: str) -> tuple[Host, ...]:
-    """Hosts from `a:4,me@b:4,[fd00::1]:4`; without a number a host takes one worker."""
-    found = []
-    for part in text.split(","):
-        match = _HOST.fullmatch(part.strip())
-        if match is None or match[2] == "0" or match[1].startswith("-"):
-            raise ValueError(f"needs hosts such as node1:4,node2:4, got {shown(text)}")
-        found.append(Host(match[1], int(match[2] or 1)))
-    names = [host.name for host in found]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"names the host {name!r} twice. Write each host once, with all its slots")
-    return tuple(found)
-
-
-def read_hostfile(path: str) -> tuple[Host, ...]:
-    """Hosts from a file as mpirun and horovodrun read it: `NAME slots=N` or `NAME:N`, one per line.
-
-    A host that stands there several times has the slots of all its lines, as in a scheduler's node file."""
-    try:
-        lines = Path(path).expanduser().read_text("utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is not a text file"
-        raise ValueError(f"cannot read {shown(path)}: {reason}") from None
-    found: dict[str, int] = {}
-    for number, line in enumerate(lines, 1):
-        text = line.partition("#")[0].strip()
-        if not text:
-            continue
-        match = _HOST_LINE.fullmatch(text)
-        try:
-            (host,) = parse_hosts(":".join(filter(None, match.groups())) if match else "")
-        except ValueError:
-            raise ValueError(
-                f"{shown(path)}, line {number}: expected `NAME slots=N`, got {shown(line.strip())}"
-            ) from None
-        found[host.name] = found.get(host.name, 0) + host.slots
-    if not found:
-        raise ValueError(f"{shown(path)} names no host. Add lines such as `node1 slots=4`")
-    return tuple(Host(name, slots) for name, slots in found.items())
-
-
-def _hosts(value: str) -> str:
-    parse_hosts(value)
-    return value
-
-
-def _modules(value: str) -> str:
-    if value not in ("auto", "none") and not all(
-        re.fullmatch(r"\s*[^\W\d]\w*(\.[^\W\d]\w*)*\s*", part) for part in value.split(",")
-    ):
-        raise ValueError(f"needs auto, none or names of modules such as model,data, got {shown(value)}")
-    return value
-
-
-def _texts(value: object) -> object:
-    if not isinstance(value, dict):
-        return value
-    return {name: as_text(one) for name, one in value.items()}
-
-
-def _space(value: dict[str, str]) -> dict[str, str]:
-    for name, text in value.items():
-        if not name.isidentifier() or keyword.iskeyword(name):
-            raise ValueError(f"needs NAME=RANGE with the name of a variable, got the name {shown(name)}")
-        try:
-            read_dimension(text)
-        except ValueError as error:
-            raise ValueError(f"{shown(f'{name}={text}')}: {error}") from None
-    return value
-
-
-def _objective(value: str) -> str:
-    read_objective(value)
-    return value
-
-
-def _parent(value: str) -> str:
-    read_parent(value)
-    return value
-
-
-def _stopping(value: object) -> object:
-    """True and False are good for Python."""
-    if isinstance(value, bool):
-        return ALONE if value else None
-    if isinstance(value, str) and value != ALONE:
-        read_policy(value)
-    return value
-
-
-def _tags(value: object) -> str:
-    return ",".join(read_tags(value if isinstance(value, str | list | tuple) else str(value)))
+__all__ = ["NOT_IN_SESSION", "NOT_SAVED", "OF_NAMES", "OF_SESSION", "OF_TUNING", "RunOptions"]
 
 
 Seconds = Annotated[float, BeforeValidator(parse_duration)]
@@ -177,7 +25,12 @@ OF_TUNING = ("objective", "max_jobs", "parallel", "strategy", "early_stopping", 
 """What says something about a tuning, and nothing without `tune`."""
 OF_NAMES = ("name", "run_tags", "note")
 """How the run is told apart from others."""
-NOT_SAVED = ("backend", "cluster", "out", "detach", "dry_run", *OF_NAMES, "tune", *OF_TUNING)
+OF_SESSION = ("session", "ranks", "session_restart", "idle_timeout")
+"""How the cell uses a session."""
+NOT_IN_SESSION = ("tune", "scaling", "steps", "max_restarts", "session")
+"""Flags with which a cell is not for a session."""
+_OF_ONE_CELL = (*OF_SESSION, *OF_NAMES, *OF_DEBUGGER, "tune", *OF_TUNING, "scaling", "steps")
+NOT_SAVED = ("backend", "cluster", "out", "detach", "dry_run", *_OF_ONE_CELL)
 """What belongs to one cell and not to a cluster (a cluster's backend stands beside its options)."""
 
 
@@ -197,6 +50,7 @@ class RunOptions(BaseModel):
                 "stall_timeout",
                 "metric",
                 "kept_displays",
+                "no_hint",
                 "cold",
             ),
         },
@@ -228,7 +82,7 @@ class RunOptions(BaseModel):
         le=65536,
         wanted="a whole number of at least 1",
     )
-    hosts: Annotated[str, AfterValidator(_hosts)] | None = flag(
+    hosts: Annotated[str, AfterValidator(option_values.hosts)] | None = flag(
         None,
         "Hosts",
         "The hosts, and the number of workers on each host",
@@ -244,7 +98,7 @@ class RunOptions(BaseModel):
         "-hostfile",
         value=("FILE", "the path of a file"),
     )
-    out: Annotated[str, AfterValidator(_variable)] | None = flag(
+    out: Annotated[str, AfterValidator(option_values.variable)] | None = flag(
         None,
         "Variable",
         "Save the Run in this notebook variable, even if the run fails",
@@ -265,14 +119,14 @@ class RunOptions(BaseModel):
         value=("TIME", "a time such as 0, 30s or 2m"),
     )
     max_restarts: int = flag(0, "Restarts", "Restart all ranks, up to N times, if a rank fails", ge=0)
-    env: Annotated[dict[str, str], AfterValidator(_environment)] = flag(
+    env: Annotated[dict[str, str], AfterValidator(option_values.environment)] = flag(
         {},
         "Environment",
         "Set an environment variable on every rank. Repeatable. The value is never written to disk",
         secrets=True,
     )
     dry_run: bool = flag(False, "Dry run", "Show what the run would start, but start nothing")
-    metric: Annotated[dict[str, str], AfterValidator(_patterns)] = flag(
+    metric: Annotated[dict[str, str], AfterValidator(option_values.patterns)] = flag(
         {},
         "Metrics from the log",
         "Read a metric from the output of the ranks, as in 'loss=loss: ([0-9.]+)'. Repeatable",
@@ -285,7 +139,7 @@ class RunOptions(BaseModel):
         "Show the stack of every rank if no rank prints or logs for this time. 0: never. Default: 300",
         value=("TIME", "a time such as 0, 300, 90s or 10m"),
     )
-    ship_modules: Annotated[str, AfterValidator(_modules)] = flag(
+    ship_modules: Annotated[str, AfterValidator(option_values.modules)] = flag(
         "auto",
         "Modules to send along",
         "The modules to send to the ranks: auto (modules beside the notebook), none, or their names",
@@ -297,11 +151,19 @@ class RunOptions(BaseModel):
         "The displays that a saved notebook contains: first (only the first rank's if ranks "
         "differ), all, or none",
     )
+    no_hint: Annotated[str, AfterValidator(option_values.hints)] | None = flag(
+        None,
+        "Hints to hide",
+        f"Do not look for these mistakes, and write no note on them: {', '.join(NAMES)}",
+        value=("NAME,…", "names of hints"),
+    )
     cold: bool = flag(False, "Cold start", "Start new processes instead of forks of a warm process")
+    pdb: bool = PDB
+    debugpy: bool = DEBUGPY
     name: Annotated[str, AfterValidator(read_name)] | None = flag(
         None, "Name", "The name of the run in lists. Default: the label of its cell", wanted="a text"
     )
-    run_tags: Annotated[str, BeforeValidator(_tags)] | None = flag(
+    run_tags: Annotated[str, BeforeValidator(option_values.tags)] | None = flag(
         None,
         "Tags",
         "Tags to find the run and to group runs",
@@ -310,14 +172,51 @@ class RunOptions(BaseModel):
     note: Annotated[str, AfterValidator(read_note)] | None = flag(
         None, "Note", "A comment on the run", wanted="a text"
     )
-    tune: Annotated[dict[str, str], BeforeValidator(_texts), AfterValidator(_space)] = flag(
+    session: Annotated[str, AfterValidator(option_values.session_name)] | None = flag(
+        None,
+        "Session",
+        "Run the cell on the ranks of a session, which stay until the next cell. The first cell "
+        "starts the session. Default name: main",
+        value=("[NAME]", "the name of a session"),
+        alone=place.DEFAULT,
+        value_like=r"[^-].*",
+        excludes={
+            **dict.fromkeys(("tune", "scaling", "steps"), "The ranks of a session run one cell at a time"),
+            "max_restarts": "--session-restart says what replaces a rank that has ended",
+        },
+    )
+    ranks: Annotated[str, BeforeValidator(option_values.ranks)] | None = flag(
+        None,
+        "Ranks of the session",
+        "Run the cell on these ranks of the session only, as in 0,2-3",
+        value=("RANKS", "ranks such as 0 or 0,2-3"),
+        needs=["session"],
+    )
+    session_restart: Literal["never", "rank", "all"] | None = flag(
+        None,
+        "Restart in the session",
+        "What to start again if a rank of the session has ended: nothing (never), that rank "
+        "(rank), or all ranks (all). Default: rank",
+        needs=["session"],
+    )
+    idle_timeout: Annotated[Seconds, Field(gt=0)] | None = flag(
+        None,
+        "Idle timeout",
+        "End the session after this time without a cell. Default: a day. Only the cell that starts the "
+        "session may say it",
+        value=("TIME", "a time such as 30m or 2h"),
+        needs=["session"],
+    )
+    tune: Annotated[
+        dict[str, str], BeforeValidator(option_values.texts), AfterValidator(option_values.space)
+    ] = flag(
         {},
         "Tune",
         "Try several values of a variable, as in 'lr=loguniform(1e-5,1e-1)' or "
         "'batch=choice(32,64)'. Repeatable. Each trial is a separate run",
         value=("NAME=RANGE", "NAME=RANGE"),
     )
-    objective: Annotated[str, AfterValidator(_objective)] | None = flag(
+    objective: Annotated[str, option_values.checked(read_objective)] | None = flag(
         None,
         "Objective",
         "The metric to optimize, as in max:val_accuracy or min:loss. The ranks must log this metric",
@@ -342,7 +241,7 @@ class RunOptions(BaseModel):
     strategy: Strategy | None = flag(
         None, "Strategy", "The search algorithm. Default: bayesian. hyperband also ends weak trials early"
     )
-    early_stopping: Annotated[str | None, BeforeValidator(_stopping)] = flag(
+    early_stopping: Annotated[str | None, BeforeValidator(option_values.stopping)] = flag(
         None,
         "Early stopping",
         "End a trial if it does worse than other trials did at the same step. On azureml you "
@@ -353,7 +252,7 @@ class RunOptions(BaseModel):
         alone=ALONE,
         value_like=WRITTEN,
     )
-    warm_start: Annotated[str, AfterValidator(_parent)] | None = flag(
+    warm_start: Annotated[str, option_values.checked(read_parent)] | None = flag(
         None,
         "Begin with",
         "Start the search with the results of an earlier tuning run. Add :transfer if that "
@@ -369,3 +268,21 @@ class RunOptions(BaseModel):
         lt=1 << 32,
         value=("N", "a whole number from 0"),
     )
+    scaling: Annotated[str, BeforeValidator(option_values.sizes)] | None = flag(
+        None,
+        "Scaling",
+        "Run the cell with each of these numbers of ranks, one after the other, and report how it scales",
+        value=("N,N,…", "numbers of ranks such as 1,2,4"),
+    )
+    steps: int | None = flag(
+        None,
+        "Steps of each size",
+        "End each run of --scaling after this number of training steps. Default: at the cell's end",
+        ge=1,
+        wanted="a whole number of at least 1",
+    )
+
+    @model_validator(mode="after")
+    def _check_conflicts(self) -> RunOptions:
+        check_conflicts(self)
+        return self

@@ -4,6 +4,9 @@ import { build } from 'esbuild';
 
 const target = 'es2020';
 const src = 'labextension/src';
+// Nothing but our own modules reads them. Their long names would be a twentieth of what is shipped. `_n`, `_p`
+// and `_np` are JupyterLab's: the plural and the context of a translation.
+const privateMembers = /^_[a-z]\w\w/;
 
 if (process.argv[2] === 'widget') {
   // esbuild drops the licences of what it bundles; uPlot's (MIT) asks to be kept.
@@ -18,6 +21,7 @@ if (process.argv[2] === 'widget') {
     format: 'esm',
     legalComments: 'none',
     minify: true,
+    mangleProps: privateMembers,
     target
   });
   await build({
@@ -37,6 +41,7 @@ if (process.argv[2] === 'widget') {
     outbase: src,
     format: 'esm',
     jsx: 'transform',
+    mangleProps: privateMembers,
     sourcemap: true,
     target
   });

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,28 +22,15 @@ from jupyter_dist.job import State
 from jupyter_dist.launch import template
 from jupyter_dist.manage import stop
 from jupyter_dist.showing.run import Run
-from jupyter_dist.start import last_run
+from tests.rigs.notebook_shell import notebook_shell
 from tests.rigs.stopwatch import Stopwatch
 
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[InteractiveShell]:
     """A shell with the extension loaded; ranks start cold, as no template is to outlive a test."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(template, "wanted", lambda: False)
-    monkeypatch.setattr(template, "observe", lambda namespace: None)
-    monkeypatch.setattr(last_run, "_last_run_id", None)
-    monkeypatch.setattr(clusters, "_used", None)
-    main = sys.modules["__main__"]
-    shell = InteractiveShell.instance()
-    shell.history_manager.enabled = False  # type: ignore[union-attr]
-    shell.reset()
-    jupyter_dist.load_ipython_extension(shell)
-    yield shell
-    jupyter_dist.unload_ipython_extension(shell)
-    shell.history_manager.end_session()  # type: ignore[union-attr]
-    InteractiveShell.clear_instance()
-    sys.modules["__main__"] = main
+    with notebook_shell(monkeypatch, tmp_path) as opened:
+        yield opened
 
 
 SHOWS = r"""%%distribute -np 2

@@ -19,9 +19,10 @@ from jupyter_dist import flags as _flags
 from jupyter_dist.backends import Capabilities
 from jupyter_dist.errors import InputError, MissingEngine, UnknownBackend
 from jupyter_dist.flags import build, flags_of, scan, split_line
+from jupyter_dist.host_list import Host, parse_hosts, read_hostfile
 from jupyter_dist.job import Job
 from jupyter_dist.launch import submission
-from jupyter_dist.options import Host, RunOptions, parse_hosts, read_hostfile
+from jupyter_dist.options import OF_SESSION, RunOptions
 from jupyter_dist.plan.run_plan import make_plan, read_command_line
 from jupyter_dist.search.dimensions import Real
 from jupyter_dist.search.spec import Search
@@ -203,6 +204,7 @@ def test_values_as_given() -> None:
     assert found.env == {"A": "1", "B": "x y=z", "C": ""}
     assert found.metric == {"loss": "loss: ([0-9.]+)"}
     assert found.stall_timeout == 0
+    assert parse("--metric 'train:loss=loss: ([0-9.]+)'").metric == {"train:loss": "loss: ([0-9.]+)"}
     assert parse("--metric 'acc=(?P<step>[0-9]+) (?P<value>[0-9.]+)'").metric
     assert parse("--no-cold").cold is False
 
@@ -354,6 +356,8 @@ class TestPlan:
             assert plan_of("").world_size == 1
             assert plan_of("-np 5").world_size == 5
             assert plan_of("--cluster big").world_size == 4
+            scaled = plan_of("--scaling 1,3")
+            assert (scaled.run.np, scaled.search and scaled.search.sizes) == (None, (1, 3))
             # A cluster of another backend has nothing to say.
             assert plan_of("--backend local").backend.name == "local"
         finally:
@@ -380,8 +384,11 @@ def test_messages_are_one_line_and_short() -> None:
     assert "\n" not in _flags.shown("a\nb")
 
 
-NOT_FROM_PYTHON = {"out", "dry_run", "hostfile"}
-"""Flags that are nothing to say in a call: its value is the run, and `hosts` may be any string."""
+NOT_FROM_PYTHON = {"out", "dry_run", "hostfile", *OF_SESSION}
+"""Flags that are nothing to say in a call: its value is the run, and `hosts` may be any string.
+
+A call in a session is `jupyter_dist.session().run`.
+"""
 
 
 def test_each_option_of_a_run_is_a_keyword_of_run() -> None:
@@ -439,13 +446,17 @@ def test_a_supervisor_learns_of_every_option_that_it_needs() -> None:
         "detach",
         "dry_run",
         "ship_modules",
+        "no_hint",  # in the payload: only ranks need it
+        "pdb",
+        "debugpy",
         "cold",
     }
     kept = {"env", "metric", "max_restarts", "timeout", "stop_grace", "stall_timeout", "kept_displays"}
     # Together they are a search, which stands in the job of a tuning run.
     tuning = {"tune", "objective", "max_jobs", "parallel", "strategy", "early_stopping", "warm_start", "seed"}
+    tuning |= {"scaling", "steps"}
     names = {"name", "run_tags", "note"}  # in a file of their own, which anybody may change
-    assert RunOptions.model_fields.keys() == before | kept | tuning | names
+    assert RunOptions.model_fields.keys() == before | kept | tuning | names | {*OF_SESSION}
 
 
 def test_the_job_of_a_tuning_run_holds_the_search_and_what_each_trial_is() -> None:

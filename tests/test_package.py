@@ -58,7 +58,7 @@ PARTS = [
     "processes",
     "hosts",
     "record",
-    *("options", "flags", "option_fields", "cluster_form"),
+    *("options", "debug_options", "option_values", "host_list", "flags", "option_fields", "cluster_form"),
     *("folder", "job"),
     "search",
     "text",

@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [
     ROOT / "jupyter_dist/queries/answers" / f"{name}.py"
-    for name in ("runs", "forms", "logs", "media", "metrics", "ranks")
+    for name in ("runs", "forms", "logs", "media", "metrics", "ranks", "sessions")
 ]
 OPENAPI = ROOT / "jupyter_dist/server/openapi.json"
 TYPES = {source: ROOT / "labextension/src/answers" / f"{source.stem}.ts" for source in SOURCES}
@@ -241,7 +241,7 @@ def openapi() -> str:
         content = told["paths"][operation.path][operation.method.lower()]["responses"]["200"]["content"]
         if operation.file is None and not operation.content:
             content["application/json"]["schema"] = made.schema(ast.parse(annotation, mode="eval").body)
-    return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
 
 
 def _object(made: Made, shape: Shape) -> dict[str, Any]:

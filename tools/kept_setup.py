@@ -154,7 +154,11 @@ def keep(kind: Kind) -> bool:
     (part / "stamps").write_text(json.dumps(stamps))
     (part / "root").write_text(str(ROOT))
     shutil.rmtree(entry, ignore_errors=True)
-    part.rename(entry)
+    try:
+        part.rename(entry)
+    except OSError:  # another checkout has just kept the same
+        shutil.rmtree(part)
+        return False
     for old in sorted(entry.parent.iterdir(), key=lambda path: path.stat().st_mtime)[:-ENTRIES_OF_A_KIND]:
         shutil.rmtree(old)
     return True

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-__all__ = ["Outcome", "Python", "found", "main", "outcome", "requirements"]
+__all__ = ["Outcome", "Python", "candidates", "found", "main", "outcome", "requirements"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -40,16 +40,24 @@ FILES = [
     *("test_macos", "test_magics", "capture/test_capture", "capture/test_second_part"),
     "launch/test_template",
     *("supervise/test_supervisor", "worker/test_payload", "worker/api/test_api"),
+    "worker/debugger/test_pdb_prompts",
     *(
+        "worker/pickling/test_across_pythons",
+        "worker/pickling/test_code_places",
+        "worker/pickling/test_code_texts",
         "worker/pickling/test_exceptions",
+        "worker/pickling/test_library_names",
         "worker/pickling/test_other_pythons",
+        "worker/pickling/test_source_index",
         "worker/rank/test_child_processes",
         "worker/rank/test_tracebacks",
     ),
 ]
 """Below tests/: what depends on the Python it runs on. Together they take one to two minutes of a core."""
 
-FILES_WITHOUT_PROCESSES = ["worker/pickling/test_other_pythons"]
+FILES_WITHOUT_PROCESSES = [
+    f"worker/pickling/test_{name}" for name in ("code_places", "other_pythons", "source_index")
+]
 """What also runs on a Python as WebAssembly, without conftest.py."""
 
 PYODIDE = "314.0.7"
@@ -140,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _chosen(words: Sequence[str]) -> tuple[list[Python], bool]:
     """The interpreters to run, and whether Pyodide stands in for Python 3.14."""
-    by_minor = {python.minor: python for python in found(_candidates())}
+    by_minor = {python.minor: python for python in found(candidates())}
     in_node = "3.14" not in by_minor and bool(shutil.which("node") and shutil.which("npm"))
     if not words:
         here = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -156,7 +164,7 @@ def _chosen(words: Sequence[str]) -> tuple[list[Python], bool]:
     return chosen, in_node and "3.14" in words
 
 
-def _candidates() -> list[Path]:
+def candidates() -> list[Path]:
     """Paths where interpreters may be. The newest release of pyenv's goes before an older one."""
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     releases = {
@@ -264,7 +272,7 @@ def _tested_in_node(names: Sequence[str]) -> bool:
                 return True
         (home / "run.mjs").write_text(IN_NODE)
     try:
-        newest = found(_candidates())[-1]
+        newest = found(candidates())[-1]
         packages = str(_kept(newest) / _packages(newest))
     except (IndexError, subprocess.CalledProcessError) as error:
         print(f"{who}: no environment with pytest for it: {error}", flush=True)

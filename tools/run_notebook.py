@@ -197,7 +197,7 @@ def _check_line_magic(node: ast.AST) -> Iterator[str]:
         word = line.split()[0]
         if word not in complete("%dist ")[1]:
             yield f"%dist has no command {word!r}"
-    elif name not in ("load_ext", "matplotlib"):
+    elif name not in ("distribute", "load_ext", "matplotlib"):
         yield f"%{name} is no magic of jupyter_dist"
 
 

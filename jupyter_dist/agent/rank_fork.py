@@ -32,7 +32,7 @@ def fork_rank(env: Mapping[str, str], code: str, umask: int) -> int:
 
 
 def _become_rank(env: Mapping[str, str], code: str, umask: int) -> NoReturn:
-    from ..worker import __main__, boot
+    from ..worker import __main__, boot, random_state
 
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -49,7 +49,7 @@ def _become_rank(env: Mapping[str, str], code: str, umask: int) -> NoReturn:
     os.environ.update(env)
     os.chdir(code)
     sys.argv = [sys.argv[0]]
-    boot.reseed()
+    random_state.reseed()
     try:
         __main__.main()
     except BaseException:

@@ -107,14 +107,16 @@ def prepare(wish: dict[str, Any], fetch: _Fetch, answer: _Answer) -> socket.sock
 
 
 def _check_version(wish: dict[str, Any]) -> None:
-    """Check the Python version. Only the same minor version can unpickle the notebook's pickles."""
+    """Check the Python version. `wish["other_python"]` is why another one will not do, or an empty text."""
     own, wanted = f"{sys.version_info[0]}.{sys.version_info[1]}", wish.get("version")
-    if wanted is not None and wanted != own:
-        raise Refused(
-            f"its Python is {own} ({sys.executable}) and the notebook's is {wanted}. Only the same version "
-            f"can read the pickled cell. Run it with Python {wanted}",
-            final=True,
-        )
+    if wanted in (None, own):
+        return
+    why = wish["other_python"]
+    if list(sys.version_info[:2]) < [3, 10]:
+        why = f"Ranks need Python 3.10 or newer. Run it with Python {wanted}"
+    if why:
+        has = f"its Python is {own} ({sys.executable}) and the notebook's is {wanted}"
+        raise Refused(f"{has}. {why}", final=True)
 
 
 def _connect(stage: str) -> socket.socket | None:

@@ -13,7 +13,7 @@ from ..worker.host.os_errors import is_out_of_files, reason
 
 __all__ = ["PATHS", "WHOLE", "Tails", "checkpoints"]
 
-WHOLE = (layout.RESULT_BUFFERS, layout.RESULT, layout.ERROR, layout.EXIT)
+WHOLE = (layout.RESULT_BUFFERS, layout.RESULT, layout.ERROR, layout.EXIT, layout.TRACE)
 """Files that exist complete or not at all. The agent sends them in this order."""
 PATHS = re.compile(rf"{layout.ATTEMPTS}/\d+/(?:{layout.RANKS}/\d+/)?[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 """The files that the agent sends: those of attempts and ranks, without hidden files."""

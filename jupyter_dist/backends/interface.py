@@ -110,6 +110,8 @@ class Capabilities:
     """
     warm: bool = False
     """The template process can fork its supervisor and its ranks."""
+    sessions: bool = False
+    """Its ranks can stay between cells. It then also has `replace`, which starts one rank again."""
     sites: bool = False
     """`detect` lists under "sites" what there is to run on, such as running clusters.
 
@@ -144,6 +146,8 @@ class PlatformSearch:
     """Returns what `--dry-run` shows: of the search, a trial, and the seconds of all trials together."""
     stopping_rules: bool = False
     """`--early-stopping` may name a rule."""
+    scalings: bool = False
+    """The engine has the scaling ReverseLogarithmic."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,8 @@ class Extensions:
     Without it, jupyter-dist looks for the files among the run's checkpoints.
     """
     search: PlatformSearch | None = None
+    price: Callable[[int, Mapping[str, Any]], float | None] | None = None
+    """Returns the list price in USD per hour of this many ranks, from options. None: it is not known."""
 
 
 class Backend(Protocol):

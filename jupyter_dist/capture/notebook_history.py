@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import linecache
 import os
@@ -12,7 +13,20 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["RanCell", "cells", "mentions", "texts", "tree", "variables"]
+__all__ = [
+    "OLD_CLASS",
+    "RanCell",
+    "cells",
+    "code_texts",
+    "mentions",
+    "old_classes",
+    "texts",
+    "tree",
+    "variables",
+]
+
+OLD_CLASS = "old-class"
+"""The name of the hint on objects of classes that were defined again. Each note of the hint ends with it."""
 
 _VARIABLE = re.compile(
     r"""\benviron(?:\[|\.setdefault\()\s*["'](\w+)["']\s*(?:\]\s*=(?!=)|,)"""
@@ -51,6 +65,19 @@ def cells(namespace: Mapping[str, Any]) -> list[RanCell]:
                 end = min(end, _current_line(namespace))
             found.append(RanCell(number, text, int(text is not cell), end))
     return found
+
+
+def code_texts(namespace: Mapping[str, Any], sources: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    """Return the texts of code that `linecache` lacks, with the file names that the code has.
+
+    `sources`: file name → text. All cells with `%%time` have one file name.
+    """
+    timed = [cell.text for cell in reversed(cells(namespace)) if cell.lines_before]
+    transform = getattr(getattr(namespace.get("get_ipython"), "__self__", None), "transform_cell", None)
+    if transform is not None:
+        with contextlib.suppress(Exception):  # a line that only its own magic understands
+            timed = [transform(text) for text in timed]
+    return [*(sources or {}).items(), *(("<timed exec>", text) for text in timed)]
 
 
 def _failures(namespace: Mapping[str, Any]) -> dict[int, int]:
@@ -125,3 +152,21 @@ def _run_here(cell: str) -> str:
         return ""
     name, _, body = (arg.value if isinstance(arg, ast.Constant) else "" for arg in call.value.args)
     return body if isinstance(body, str) and name != "distribute" else ""
+
+
+def old_classes(values: Mapping[str, Any]) -> list[str]:
+    """Return a note for each object whose class the notebook has defined again since the object was made.
+
+    Only if the values also have the class, by its name. Code that uses one of both alone has no problem.
+    """
+    found = []
+    for name, value in values.items():
+        kind = type(value)
+        now = values.get(kind.__qualname__) if kind.__module__ == "__main__" else None
+        if isinstance(now, type) and not isinstance(value, now):
+            found.append(
+                f"{name} is an object of an earlier definition of {kind.__qualname__}, so that "
+                f"isinstance({name}, {kind.__qualname__}) is false. Run the cell that makes {name} again. "
+                f"To hide this note: --no-hint {OLD_CLASS}"
+            )
+    return found

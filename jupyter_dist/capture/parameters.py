@@ -2,7 +2,7 @@
 
 There are four sources, in order of priority:
 
-1. literals that the cell passes to calls (`train(epochs=3)`),
+1. literals that the cell passes to functions and classes of the notebook (`train(epochs=3)`),
 2. literals that it assigns,
 3. variables that it reads,
 4. variables that its functions read.
@@ -33,36 +33,6 @@ _MOST_INSIDE = 30
 _NAME, _TEXT = 60, 100
 _EXACT = 1 << 53
 """A browser's numbers are exact only below this limit. Larger integers are names rather than counts."""
-_HOW_IT_LOOKS = {
-    *(
-        "end",
-        "sep",
-        "flush",
-        "file",
-        "desc",
-        "keepdim",
-        "keepdims",
-        "dim",
-        "axis",
-        "exist_ok",
-        "parents",
-        "mode",
-    ),
-    *(
-        "encoding",
-        "errors",
-        "indent",
-        "inplace",
-        "non_blocking",
-        "verbose",
-        "disable",
-        "label",
-        "title",
-        "step",
-    ),
-}
-"""Keywords for output format or shape, which do not describe a training."""
-_SAYS_NOTHING = {"print", "display", "open", "log", "getLogger", "range"}
 _CLOSED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
@@ -195,32 +165,43 @@ def _assigned(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, Any]]:
 
 
 def _arguments(nodes: Sequence[ast.AST], values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield literals that the cell passes to calls.
+    """Yield literals that the cell passes to what the notebook defines.
 
-    Positional literals count only for functions whose parameters are known.
+    A literal for a library, such as `tqdm(rows, leave=False)`, rarely describes a training.
     """
-    made = {}
-    for node in nodes:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            made[node.name] = node
+    made = {
+        node.name: node
+        for node in nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
     for node in nodes:
         if not isinstance(node, ast.Call):
             continue
         called = getattr(node.func, "id", "")
-        if (called or getattr(node.func, "attr", "")) in _SAYS_NOTHING:
+        if called not in made and not _is_own(node.func, values):
             continue
         for name, one in zip(_places(called, made, values), node.args, strict=False):
             if (value := _literal(one)) is not None:
                 yield name, value
         for keyword in node.keywords:
-            value = _literal(keyword.value)
-            if keyword.arg and keyword.arg not in _HOW_IT_LOOKS and value is not None:
+            if keyword.arg and (value := _literal(keyword.value)) is not None:
                 yield keyword.arg, value
 
 
+def _is_own(called: ast.expr, values: Mapping[str, Any]) -> bool:
+    """Return whether the notebook defines a called function, class or method."""
+    if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+        called = called.value
+    value = values.get(called.id) if isinstance(called, ast.Name) else None
+    if inspect.isfunction(value) or isinstance(value, type):
+        return value.__module__ == "__main__"
+    # Runs no code of the value's own.
+    return bool(inspect.getattr_static(value, "__module__", None) == "__main__")
+
+
 def _places(called: str, made: Mapping[str, Any], values: Mapping[str, Any]) -> list[str]:
-    """Return the names of a function's positional parameters, if the user's code defines it."""
-    if called in made:
+    """Return the names of a function's positional parameters, if the notebook defines it."""
+    if isinstance(made.get(called), ast.FunctionDef | ast.AsyncFunctionDef):
         own = made[called].args
         return [one.arg for one in (*own.posonlyargs, *own.args)]
     value = values.get(called)

@@ -18,6 +18,7 @@ from typing import Any
 from ..errors import CaptureError
 from ..worker import payload
 from ..worker.pickling import Dumped, Trace, dump
+from ..worker.pickling.code_places import CodePlaces
 from ..worker.pickling.file_maps import FileMaps
 from ..worker.pickling.reducers.spark_frames import collected_once
 from ..worker.settings import OBJECTS
@@ -34,7 +35,7 @@ from . import modules as _ship
 from . import source as _source
 from .modules import ShippedFile
 
-__all__ = ["Payload", "ShippedFile", "capture_call", "capture_cell"]
+__all__ = ["Payload", "ShippedFile", "capture_call", "capture_cell", "hidden_names"]
 
 _IPYTHON = {"In", "Out", "get_ipython", "_", "__", "___", "_i", "_ii", "_iii", "_ih", "_oh", "_dh"}
 _OF_A_MODULE = {"__builtins__", "__builtin__", "__doc__", "__file__", "__loader__", "__name__", "__package__"}
@@ -82,20 +83,30 @@ def capture_cell(
     flags: int = 0,
     argv: Sequence[str] = (),
     here: bool = True,
+    other_python: bool = False,
+    without: Collection[str] = (),
+    also: Collection[str] = (),
+    modules: Collection[str] = (),
 ) -> Payload:
     """Capture a cell with the names of `namespace` that it uses, and what those use in turn.
 
     `label` is the cell's name in tracebacks. `labels` (file name → label) and `sources` (file name → text)
     describe earlier cells. By default their text is from `linecache`. `flags` are the compiler flags of
     earlier cells. `directory` is the notebook's folder. `argv` becomes the rank's `sys.argv`. `here`
-    is whether all ranks run on this machine. Raises CaptureError with all problems. Nothing is written.
+    is whether all ranks run on this machine. `other_python`: ranks may have another version of Python.
+    `without`: names that the ranks have already. `also`: names that are sent in any case. `modules`: modules
+    that the names of `without` use.
+
+    Raises CaptureError with all problems. Nothing is written.
     """
     cell = _source.parse(source, label, flags)
-    hidden = _hidden(namespace)
-    first_use = {name: _position(name, cell.source) for name in cell.reads}
-    wanted = sorted(cell.reads & namespace.keys() - hidden, key=lambda name: (first_use[name], name))
-    values = {name: namespace[name] for name in wanted}
-    capture = _Capture(namespace, hidden, _ship.stays_behind(ship_modules, directory), here)
+    hidden = hidden_names(namespace) | set(without)
+    first_use = {name: _position(name, cell.source) for name in (*cell.reads, *also)}
+    wanted = (cell.reads | set(also)) & namespace.keys() - hidden
+    values = {name: namespace[name] for name in sorted(wanted, key=lambda name: (first_use[name], name))}
+    known = notebook_history.code_texts(namespace, sources) if other_python else None
+    stays = _ship.stays_behind(ship_modules, directory)
+    capture = _Capture(namespace, hidden, stays, here, modules, known)
     capture.take(values, optional=cell.optional)
     capture.trace.add_code(cell)
     capture.body = cell.body
@@ -123,15 +134,26 @@ def capture_call(
     labels: Mapping[str, str] | None = None,
     ship_modules: str = "auto",
     here: bool = True,
+    other_python: bool = False,
+    without: Collection[str] = (),
+    also: Collection[str] = (),
+    modules: Collection[str] = (),
 ) -> Payload:
     """Capture `fn(*args, **kwargs)`. The function may belong to a notebook, a script or a module.
 
-    The arguments are as for `capture_cell`. The container's value is {"fn", "args", "kwargs"}.
+    The arguments are as for `capture_cell`. The container's value is {"fn", "args", "kwargs"}. With
+    `also`, these names are in it under "names".
     """
     main = sys.modules["__main__"].__dict__
-    capture = _Capture(main, _hidden(main), _ship.stays_behind(ship_modules, directory), here)
+    known = notebook_history.code_texts(main, sources) if other_python else None
+    hidden = hidden_names(main) | set(without)
+    stays = _ship.stays_behind(ship_modules, directory)
+    capture = _Capture(main, hidden, stays, here, modules, known)
     name = getattr(fn, "__qualname__", type(fn).__name__).rpartition(".")[2]
-    capture.take({"fn": fn, "args": tuple(args), "kwargs": dict(kwargs)}, called=name)
+    values = {"fn": fn, "args": tuple(args), "kwargs": dict(kwargs)}
+    if also:
+        values["names"] = {each: main[each] for each in also}
+    capture.take(values, called=name)
     header = {
         "kind": "call",
         "source": "",
@@ -153,6 +175,8 @@ class _Capture:
         hidden: Collection[str],
         doubtful: Callable[[str], bool],
         here: bool,
+        modules: Collection[str],
+        sources: Sequence[tuple[str, str]] | None,
     ) -> None:
         # Functions of the notebook use the real namespace, even if the caller passed a copy.
         self._mains = [namespace, sys.modules["__main__"].__dict__]
@@ -160,6 +184,9 @@ class _Capture:
         self._doubtful = doubtful
         self._bound = second_part.bound_names(namespace, hidden)
         self._here = here
+        self._modules = {*modules}
+        self._sources = sources
+        self._places: CodePlaces | None = None
         self._shown: dict[str, Any] = {}
         self._notes: list[str] = []
         self._dumped = Dumped(b"", (), 0)
@@ -188,6 +215,7 @@ class _Capture:
     def _dump(self, values: dict[str, Any]) -> Exception | None:
         self._values = values
         self.trace = Trace()
+        self._places = None if self._sources is None else CodePlaces(self._sources)
         try:
             self._dumped = dump(
                 values,
@@ -197,6 +225,7 @@ class _Capture:
                 doubtful=self._doubtful,
                 bound=self._bound,
                 maps=FileMaps(0 if self._here else payload_size.LARGE),
+                places=self._places,
             )
         except Exception as error:  # pickling runs the values' own code
             return error
@@ -211,7 +240,7 @@ class _Capture:
         labels: Mapping[str, str],
         ship_modules: str,
     ) -> Payload:
-        used = self.trace.modules | self.trace.imports
+        used = self.trace.modules | self.trace.imports | self._modules
         shipment = _ship.ship(ship_modules, used, directory)
         settings = self._settings({name.partition(".")[0] for name in used | shipment.imports}, directory)
         if settings.objects and not (more := self.trace.modules | self.trace.imports) <= used:
@@ -241,12 +270,20 @@ class _Capture:
             "legacy_keras_if_several": keras_checks.OUR_STRATEGY if spans and uses_keras else "",
             "spanning_strategy": spans or bool(keras_checks.NEED_LEGACY & words),
         }
+        if self._places is not None:
+            of_code = {**second.texts, **self._places.texts}
+            known = header["sources"].items()
+            header["texts"] = [
+                (file, text) for (file, _), text in of_code.items() if (file, text) not in known
+            ]
+            header["same_python"] = self._places.missing
         body = dumped.body + second.body
         size = len(body) + sum(view.nbytes for view in dumped.buffers)
         size += sum(len(file.data) for file in files)
         notes = [*self._notes, *dict.fromkeys(trace.notes), *shipment.notes, *settings.notes]
+        values = {**self._shown, **trace.globals, **self._shown}
+        notes += notebook_history.old_classes(values)
         if size > payload_size.LARGE:
-            values = {**self._shown, **trace.globals, **self._shown}
             notes.append(payload_size.note(size, values, self._mains, self._hidden))
         if dumped.cuda_tensors:
             count = dumped.cuda_tensors
@@ -280,6 +317,7 @@ class _Capture:
             hidden=self._hidden,
             doubtful=self._doubtful,
             rank_modules=rank_modules,
+            sources=self._sources,
         )
 
     def _parameters(self, header: Mapping[str, Any]) -> dict[str, parameters.Value]:
@@ -304,11 +342,11 @@ class _Capture:
             here=self._here,
         )
         if settings.objects:
-            values, trace, dumped = self._values, self.trace, self._dumped
+            values, trace, dumped, places = self._values, self.trace, self._dumped, self._places
             failure = self._dump({**values, OBJECTS: settings.objects})
             self.trace.add_code(trace)  # the names of the cell itself, which no function has
             if failure is not None:  # each value can be pickled, but not all together
-                self._values, self.trace, self._dumped = values, trace, dumped
+                self._values, self.trace, self._dumped, self._places = values, trace, dumped, places
                 settings.objects = {}
                 settings.notes.append(f"what was set on modules stays behind: {failure}")
         return settings
@@ -318,7 +356,7 @@ def _decoded(files: Collection[ShippedFile]) -> list[str]:
     return [bytes(file.data).decode(errors="replace") for file in files if file.path.endswith(".py")]
 
 
-def _hidden(namespace: Mapping[str, Any]) -> set[str]:
+def hidden_names(namespace: Mapping[str, Any]) -> set[str]:
     """Return names that the shell or the interpreter put into the notebook. A rank has its own or none."""
     return {
         name

@@ -25,6 +25,7 @@ from typing import Any
 
 from ..worker.pickling import Pickler, Trace, cloudpickle_parts
 from ..worker.pickling.by_reference import ByName, is_installed, reached
+from ..worker.pickling.code_places import CodePlaces
 from ..worker.pickling.lazy_names import SecondPart, notebook_name
 from ..worker.pickling.reducers import reducer
 from ..worker.pickling.used_names import words_in
@@ -57,6 +58,8 @@ class Built:
     """Names that the cell does not name, with the reason why a name was left out, or an empty text."""
     modules: frozenset[str]
     """Top-level modules of the user's that a rank needs for the names."""
+    texts: Mapping[tuple[str, str], str]
+    """The texts of functions, for ranks with another Python: see `CodePlaces.texts`."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,10 @@ class _Entry:
     """Every name and attribute in the code of the value."""
     modules: frozenset[str] = frozenset()
     """Top-level modules of the user's that the pickle refers to."""
+    texts: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """The texts of the functions, for ranks with another Python."""
+    lacks: bool = False
+    """Whether the text of a function is missing. A later capture may find it."""
 
 
 def bound_names(namespace: Mapping[str, Any], hidden: Collection[str]) -> dict[int, str]:
@@ -97,6 +104,7 @@ def build(
     hidden: Collection[str],
     doubtful: Callable[[str], bool],
     rank_modules: object,
+    sources: Sequence[tuple[str, str]] | None = None,
 ) -> Built:
     """Pickle the names that the first part lacks.
 
@@ -105,12 +113,13 @@ def build(
         values, trace: of the first part.
         bound: see `bound_names`.
         rank_modules: a key that is equal for captures in which `doubtful` returns the same.
+        sources: file names and texts of earlier cells, if the ranks can have another Python.
 
     Nothing is raised for a value that cannot be pickled.
     """
     taken = {*named, *trace.globals, *hidden}
     free = {name: value for name, value in namespace.items() if name not in taken}
-    pickling = _Pickling(namespace, mains, doubtful, bound, rank_modules)
+    pickling = _Pickling(namespace, mains, doubtful, bound, rank_modules, sources)
     entries = {
         name: pickling.definition(name, value) for name, value in free.items() if _is_definition(value)
     }
@@ -142,7 +151,8 @@ def build(
     )
     unnamed = {name: entries[name].reason if name in entries else "" for name in free}
     modules = frozenset().union(*(entry.modules for entry in entries.values()))
-    return Built(pickle.dumps(part, protocol=5), unnamed, modules)
+    known = {key: text for entry in entries.values() for key, text in entry.texts.items()}
+    return Built(pickle.dumps(part, protocol=5), unnamed, modules, known)
 
 
 def _is_definition(value: Any) -> bool:
@@ -225,7 +235,9 @@ def _larger_than(limit: int) -> str:
 class _EntryPickler(Pickler):
     """A pickler for one name. It refers to other functions and classes of the notebook by name."""
 
-    def __init__(self, file: _Short, name: str, trace: Trace, pickling: _Pickling) -> None:
+    def __init__(
+        self, file: _Short, name: str, trace: Trace, pickling: _Pickling, places: CodePlaces | None
+    ) -> None:
         super().__init__(
             file,
             buffer_callback=file.keep,
@@ -234,6 +246,7 @@ class _EntryPickler(Pickler):
             trace=trace,
             bound=pickling.bound,
             by_name=pickling.by_name,
+            places=places,
         )
         self._name = name
 
@@ -276,11 +289,13 @@ class _Pickling:
         doubtful: Callable[[str], bool],
         bound: Mapping[int, str],
         rank_modules: object,
+        sources: Sequence[tuple[str, str]] | None,
     ) -> None:
         self.namespace, self.mains, self.bound = namespace, mains, bound
         self._doubtful = doubtful
         self._trace = Trace()
-        self._key = id(namespace), rank_modules
+        self._sources = sources
+        self._key = id(namespace), rank_modules, sources is None
         self._known = _cache if _cached_for == self._key else {}
 
     @functools.cached_property
@@ -309,7 +324,11 @@ class _Pickling:
         """Keep the entries for the next capture."""
         global _cache, _cached_for
         _cached_for = self._key
-        _cache = {name: (_reference(self.namespace[name]), entry) for name, entry in entries.items()}
+        _cache = {
+            name: (_reference(self.namespace[name]), entry)
+            for name, entry in entries.items()
+            if not entry.lacks
+        }
 
     def _before(self, name: str, value: Any) -> _Entry | None:
         reference, entry = self._known.get(name, (None, None))
@@ -321,10 +340,11 @@ class _Pickling:
     def _new(self, name: str, value: Any, parts: list[Any] | None, limit: int = _MOST_OF_ONE) -> _Entry:
         trace = self._trace = Trace()
         file = _Short(limit)
+        places = None if self._sources is None else CodePlaces(self._sources)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the cell does not name the value
-                _EntryPickler(file, name, trace, self).dump(value)
+                _EntryPickler(file, name, trace, self, places).dump(value)
         except _TooLarge as error:
             return _Entry(reason=str(error))
         except Exception as error:  # pickling runs the value's own code
@@ -339,6 +359,8 @@ class _Pickling:
             words=frozenset(trace.reads | trace.texts | words_in(value)),
             attributes=frozenset(trace.words),
             modules=frozenset(module.partition(".")[0] for module in modules),
+            texts={} if places is None else places.texts,
+            lacks=places is not None and bool(places.missing),
         )
 
 

@@ -15,7 +15,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,12 @@ from ..job import State
 from ..plan.run_plan import Plan, make_plan, read_command_line, run_flags
 from ..text.table import Message
 from .cluster_commands import CLUSTER_COMMANDS
+from .debug_commands import DEBUG_COMMANDS
 from .help_texts import entry, help_text
 from .install_horovod import HOROVOD_COMMANDS
 from .ray_commands import RAY_COMMANDS
 from .run_commands import RUN_COMMANDS, Command, Context
+from .session_commands import SESSION_COMMANDS
 
 __all__ = ["dispatch", "flag_groups", "main"]
 
@@ -55,13 +57,21 @@ def _run(context: Context, tokens: Sequence[str]) -> Any:
     origin = start.Origin(script.name, script.absolute().parent, argv=line.rest)
     sys.path.insert(0, str(origin.directory))  # `python SCRIPT` does this too
     if plan.run.dry_run:
-        return Message(json.dumps(start.describe(source, {}, plan, origin), indent=2))
-    return _start(source, plan, origin)
+        told = (
+            start.describe(source, {}, plan, origin)
+            if plan.run.session is None
+            else start.describe_in_session(source, {}, plan, origin, line.given)
+        )
+        return Message(json.dumps(told, indent=2))
+    return _start(source, plan, origin, line.given)
 
 
-def _start(source: str, plan: Plan, origin: start.Origin) -> Any:
+def _start(source: str, plan: Plan, origin: start.Origin, given: Mapping[str, Any]) -> Any:
     start.warn(plan)
-    run = start.start_cell(source, {}, plan, origin)
+    if plan.run.session is not None:
+        run = start.cell_in_session(source, {}, plan, origin, given)
+    else:
+        run = start.start_cell(source, {}, plan, origin)
     if plan.run.detach:
         return Message(f"{run.id}\nTo follow it: jupyter dist attach {run.id}")
     return start.finish(run)
@@ -86,6 +96,8 @@ def _tree(context: Context) -> tuple[Command, ...]:
     return (
         *((_RUN,) if context.terminal else ()),
         *RUN_COMMANDS,
+        *SESSION_COMMANDS,
+        *DEBUG_COMMANDS,
         *CLUSTER_COMMANDS,
         *RAY_COMMANDS,
         *HOROVOD_COMMANDS,
@@ -94,8 +106,21 @@ def _tree(context: Context) -> tuple[Command, ...]:
 
 def dispatch(words: str | Sequence[str], context: Context, expand: Callable[[str], str] = str) -> Any:
     """Run the command in a line and return what to show. Raises DistError."""
-    tokens = [expand(t) for t in split_line(words)] if isinstance(words, str) else list(words)
+    if verbatim := _verbatim(words, context):
+        tokens = verbatim
+    else:
+        tokens = [expand(t) for t in split_line(words)] if isinstance(words, str) else list(words)
     return _descend(tokens, _tree(context), context, "jupyter dist" if context.terminal else "%dist")
+
+
+def _verbatim(words: str | Sequence[str], context: Context) -> list[str]:
+    """Return the name and the rest of a command that reads its line itself. Empty for any other command."""
+    text = words if isinstance(words, str) else " ".join(words)
+    name, _, rest = text.strip().partition(" ")
+    chosen = next((one for one in _tree(context) if one.name == name and one.verbatim), None)
+    if chosen is None or rest.strip() in _HELP:
+        return []
+    return [name, rest.strip()]
 
 
 def _descend(tokens: list[str], commands: tuple[Command, ...], context: Context, path: str) -> Any:
@@ -110,7 +135,7 @@ def _descend(tokens: list[str], commands: tuple[Command, ...], context: Context,
     rest = tokens[1:]
     if chosen.children and rest and rest[0] not in _HELP:
         return _descend(rest, chosen.children, context, f"{path} {chosen.name}")
-    if _asks_for_help(rest):
+    if _asks_for_help(rest) and not (chosen.verbatim and rest[0] not in _HELP):
         if chosen.children:
             return Message(_overview(chosen.children, f"{path} {chosen.name}"))
         groups = _run_groups(rest) if chosen is _RUN else chosen.flags()

@@ -10,8 +10,10 @@ from ..errors import DistError
 from ..flags import Flag, flags_of
 from ..folder import runs
 from ..plan.run_plan import backend_of, run_flags
+from ..record.sessions import list_sessions
 from . import _tree
 from .run_commands import Command, Context
+from .session_commands import SESSION_COMMANDS
 
 __all__ = ["complete"]
 
@@ -52,7 +54,8 @@ def _flags(known: Sequence[Flag], before: Sequence[str], word: str) -> list[str]
     by_name = {name: flag for flag in known for name in flag.names}
     name, equals, _ = word.partition("=")
     last = by_name.get(name if equals else before[-1] if before else "")
-    if last is not None and last.kind != "switch":
+    may_be_alone = last is not None and last.alone is not None and not equals and word.startswith("-")
+    if last is not None and last.kind != "switch" and not may_be_alone:
         return _values(last)
     given = {by_name[word].field for word in before if word in by_name and by_name[word].kind != "pairs"}
     return [name for name, flag in by_name.items() if flag.field not in given]
@@ -61,6 +64,8 @@ def _flags(known: Sequence[Flag], before: Sequence[str], word: str) -> list[str]
 def _values(flag: Flag) -> list[str]:
     if flag.field == "backend":
         return backends.names()
+    if flag.field == "session":
+        return [session.name for session in list_sessions()]
     if flag.field == "cluster":
         return list(clusters.load())
     choices = flag.metavar.split("|")
@@ -88,4 +93,6 @@ def _words(command: Command) -> list[str]:
         return [folder.id for folder in itertools.islice(runs(), _NEWEST)]
     if "BACKEND" in command.usage:
         return backends.names()
+    if command in SESSION_COMMANDS:
+        return [session.name for session in list_sessions()] if "NAME" in command.usage else []
     return list(clusters.load()) if "NAME" in command.usage else []

@@ -19,7 +19,7 @@ from ..errors import InputError, MissingEngine
 from ..flags import Flag, build, flags_of, scan, shown
 from ..folder import RunFolder, find
 from ..job import State
-from ..manage import removal, stop
+from ..manage import removal, stop, trace_request
 from ..option_fields import flag
 from ..options import Seconds
 from ..record import reader, run_list
@@ -55,6 +55,8 @@ class Command:
     flags: Callable[[], Sequence[tuple[str, Sequence[Flag]]]] = tuple
     children: tuple[Command, ...] = field(default=())
     terminal_only: bool = False
+    verbatim: bool = False
+    """`do` gets the rest of the line as one text, with its quotes and braces."""
 
 
 class Empty(BaseModel):
@@ -288,6 +290,24 @@ def _stacks(context: Context, _: Empty, ids: tuple[str, ...]) -> Any:
     return Run(folder).stacks()
 
 
+class _Trace(Empty):
+    steps: int | None = Field(None, ge=1, description="The number of training steps. Default: 10")
+    for_s: Seconds | None = flag(
+        None, "Length", "The length of the trace: 5s", "--for", value=("TIME", "a time such as 5s"), gt=0
+    )
+
+
+def _trace(context: Context, flags: _Trace, ids: tuple[str, ...]) -> Message:
+    folder = run_list.choose(ids[0] if ids else None, running=not ids, last=start.last_run_id())
+    return Message(str(trace_request.take(folder, flags.steps, flags.for_s)))
+
+
+def _compare(context: Context, _: Empty, ids: tuple[str, ...]) -> Any:
+    from ..showing.comparison import compare
+
+    return compare(*ids)
+
+
 _ID = "[ID]"
 RUN_COMMANDS = (
     command("runs", "", "List the runs on this machine, newest first.", _runs, _Runs),
@@ -310,6 +330,22 @@ RUN_COMMANDS = (
         at_most=None,
     ),
     command("stacks", _ID, "Show the stack of every rank of a running run.", _stacks, at_most=1),
+    command(
+        "trace",
+        _ID,
+        "Trace some training steps of all ranks with torch's profiler, into one file for Perfetto.",
+        _trace,
+        _Trace,
+        at_most=1,
+    ),
+    command(
+        "compare",
+        "ID ID",
+        "Show what differs between two runs: flags, code, packages, parameters, metrics, parts of a step.",
+        _compare,
+        at_least=2,
+        at_most=2,
+    ),
     command(
         "rm", "[ID…]", "Remove runs that have ended, with their logs and results.", _rm, _Rm, at_most=None
     ),

@@ -15,14 +15,17 @@ from .. import backends, start
 from ..errors import InputError, RunStopped
 from ..job import State, Status
 from ..manage import removal, stop
+from ..manage.rank_prompts import Prompts
 from ..record import reader
 from ..showing.run import Run
 from . import cells
 from .failed_runs import _processes
-from .run_control import Runs, assert_state, wait_until
+from .run_control import Runs, assert_state, story, wait_until
 from .target import Target
 
 __all__ = ["Ended", "Stopped"]
+
+_ANSWER = 'it\'s "me", ünï {x} 🚀'
 
 
 def _children(run: Run) -> list[tuple[str, int]]:
@@ -46,6 +49,22 @@ def _arguments() -> bytes:
     return found
 
 
+def _answer(run: Run, target: Target) -> None:
+    """Answer the ranks, which all ask."""
+    prompts = Prompts(run.folder)
+
+    def asked() -> bool:
+        prompts.look()
+        assert not prompts.ended, story(run)
+        return len(prompts.ready) == target.np
+
+    wait_until(asked, "every rank to ask", run, target.patience_s)
+    prompts.answer(prompts.ready, _ANSWER)
+    slow = prompts.wait(range(target.np), target.patience_s)
+    assert slow == [], f"ranks {slow} have not read their answer\n{story(run)}"
+    prompts.close()
+
+
 @dataclass(frozen=True)
 class _StoppedRun:
     """A run that one process started and another stopped, and observations meanwhile."""
@@ -67,12 +86,15 @@ class Stopped:
     @classmethod
     def stopped(cls, runs: Runs) -> _StoppedRun:
         secret = secrets.token_hex(16)
-        given = runs.given(env={"CONFORMANCE_SECRET": secret})
-        run = runs.adopt(runs.elsewhere(cells.DETACHED, **given).split("\n")[-1])
+        hears = backends.declared(runs.target.backend).capabilities.stacks
+        env = {"CONFORMANCE_SECRET": secret, "CONFORMANCE_ASKS": "yes" if hears else "no"}
+        run = runs.adopt(runs.elsewhere(cells.DETACHED, **runs.given(env=env)).split("\n")[-1])
+        if hears:
+            _answer(run, runs.target)
         runs.until_up(run)
         status = run.status
         dumps = {}
-        if backends.declared(runs.target.backend).capabilities.stacks:
+        if hears:
             dumps = {rank: repr(dump) for rank, dump in run.stacks(runs.target.patience_s).dumps.items()}
         in_argv = secret.encode() in _arguments()
         children = _children(run)
@@ -107,6 +129,13 @@ class Stopped:
             return
         assert sorted(stopped.stacks) == list(range(target.np))
         assert [rank for rank, text in stopped.stacks.items() if "waits_here" not in text] == []
+
+    def test_ranks_ask_their_user(self, stopped: _StoppedRun, target: Target) -> None:
+        """Backends that carry requests to ranks carry answers."""
+        if not backends.declared(target.backend).capabilities.stacks:
+            return
+        for rank in range(target.np):
+            assert f"who? {_ANSWER}\nanswered {_ANSWER!a}\n" in stopped.run.log(rank)
 
     def test_no_value_of_a_variable_stands_in_an_argument(self, stopped: _StoppedRun) -> None:
         """`ps` shows arguments to every user of the machine."""

@@ -24,6 +24,7 @@ from .host_messages import missing, out_of_space, progress, story, unreachable_p
 from .links.link import Reach
 from .links.ssh_transport import by_ssh
 from .openssh import SshSettings
+from .rank_requests import RankRequests
 from .settings import HostSettings
 from .staged_files import kept_checkpoints, shipped
 from .start import Start
@@ -95,6 +96,7 @@ class Fleet:
         self._killed_at: float | None = None
         self._explained: set[str] = set()
         self._meeting = self._meeting_place = ""
+        self._requests = RankRequests(folder)
 
     def _host(self, name: str, node: int, slots: int) -> Host:
         return Host(name, node, slots, self._job, self._settings, self._reach, self._files, self._arrivals)
@@ -224,6 +226,7 @@ class Fleet:
 
     def poll(self) -> FleetPoll:
         """Advance all hosts, and return their state. Does not block."""
+        self._pass_on_requests()
         until = time.monotonic() + _CONNECT_S
         for host in self._hosts:
             host.advance(may_connect=time.monotonic() < until)
@@ -246,6 +249,12 @@ class Fleet:
             detail=self._detail(away),
             pids=tuple(host.link.pid for host in self._hosts if host.link.pid is not None),
         )
+
+    def _pass_on_requests(self) -> None:
+        """Copy new requests to the hosts, whose ranks look for them in their run's folder."""
+        for path, text in self._requests.new():
+            for host in self._hosts:
+                host.tell(path, text)
 
     def give_up(self, gone: Mapping[str, str]) -> None:
         """Give up hosts that have ended, as their scheduler reports. `gone`: host name → reason.

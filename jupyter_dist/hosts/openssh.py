@@ -30,6 +30,7 @@ __all__ = [
     "no_python",
     "opening",
     "options",
+    "other_python_hint",
     "own_version",
     "pythons",
     "ssh_script",
@@ -43,14 +44,16 @@ LOCAL = "localhost"
 # The script gets user data only through `read`, never as shell code. The login shell gets the script in
 # single quotes, so it must not contain quotes, newlines, `!` or backslashes (csh, fish).
 _SCRIPT = (
-    "IFS= read -r word; IFS= read -r wanted; found=; others=; "
+    "IFS= read -r word; IFS= read -r wanted; IFS= read -r any; found=; other=; others=; "
     'while IFS= read -r python && [ -n "$python" ]; do '
     'case "$python" in "~/"*) python="$HOME/${python#??}";; esac; '
     '[ -z "$found" ] || continue; '
     'has=$("$python" -c "import sys; print(sys.version_info[0], sys.version_info[1], sep=chr(46))" '
     "</dev/null 2>/dev/null); "
     'if [ "$has" = "$wanted" ]; then found=$python; '
-    'elif [ -n "$has" ]; then others="$others, $python is $has"; fi; done; '
+    'elif [ -n "$has" ]; then others="$others, $python is $has"; '
+    'case "$has" in 3.[1-9][0-9]) [ -n "$other" ] || other=$python;; esac; fi; done; '
+    '[ -z "$any" ] || [ -n "$found" ] || found=$other; '
     'if [ -z "$found" ]; then echo "$word python $others"; exit 69; fi; '
     'exec "$found" -I -c '
     '"import sys,base64,zlib;exec(zlib.decompress(base64.b64decode(sys.stdin.buffer.raw.readline())))" '
@@ -128,9 +131,12 @@ def own_version() -> str:
     return f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
-def opening(word: str, candidates: Sequence[str]) -> bytes:
-    """Return the first lines for a host: the word that marks its answer, the Pythons to try, the program."""
-    lines = [word, own_version(), *candidates, ""]
+def opening(word: str, candidates: Sequence[str], other_python: bool | None = None) -> bytes:
+    """Return the first lines for a host: the word that marks its answer, the Pythons to try, the program.
+
+    `other_python`: whether another version of Python will do.
+    """
+    lines = [word, own_version(), "any" if other_python else "", *candidates, ""]
     return "\n".join(lines).encode() + b"\n" + _program() + b"\n"
 
 
@@ -167,19 +173,29 @@ def connection_refused(said: str) -> bool:
 
 def no_python(settings: SshSettings, others: str) -> str:
     """Describe why no Python of a host fits. `others`: the Pythons found, as `, PATH is VERSION, …`."""
-    own = own_version()
     found = others.strip(", ")
     named = "" if settings.python is None else f" at {settings.python!r}"
+    own = own_version()
     if not found:
         return (
             f"it has no Python{named}: install Python {own}, which the notebook has "
             f"(`uv python install {own}` needs no root), or name it with --python"
         )
+    if settings.other_python:
+        return (
+            f"it has no Python from 3.10 on{named} ({found}). Ranks need Python 3.10 or newer. Name one with "
+            f"--python, or install one there: `uv python install {own}` needs no root"
+        )
     return (
         f"it has no Python {own}{named} ({found}): what travels is pickled by the notebook's Python {own}, "
         "which only the same version reads. Name one with --python, or install one there: "
-        f"`uv python install {own}` needs no root"
+        f"`uv python install {own}` needs no root{other_python_hint(found)}"
     )
+
+
+def other_python_hint(found: str) -> str:
+    """Return what to add to a command, if one of the Pythons found can run ranks. Otherwise an empty text."""
+    return ". Or add --other-python" if re.search(r" is 3\.\d\d", found) else ""
 
 
 def ssh_script(folder: RunFolder, settings: SshSettings) -> Path:

@@ -21,3 +21,5 @@ class HostSettings:
     """
     rsync: tuple[str, ...] = ()
     """Files and folders to copy to `work` in the stage folder, if the link to the hosts is ssh."""
+    other_python: bool | None = None
+    """Whether hosts may have another version of Python; None: the backend has no option for it."""

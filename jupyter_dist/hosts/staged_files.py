@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import zipfile
@@ -122,4 +123,34 @@ def stage_wish(
     kept = {file.path: file.modified for file in files if file.modified is not None}
     wish = {"dir": settings.remote_dir, "run": job.id, "node": node, "name": name}
     wish |= {"grace_s": settings.grace_s, "stop_grace_s": job.stop_grace_s}
-    return {**wish, "version": own_version(), "kept": kept}
+    wish |= {"version": own_version(), "other_python": _other_python(settings.other_python, files)}
+    return {**wish, "kept": kept}
+
+
+def _other_python(allowed: bool | None, files: Sequence[Shipped]) -> str:
+    """Return why hosts need the notebook's version of Python. An empty text: they do not."""
+    own = own_version()
+    if not allowed:
+        hint = "" if allowed is None else ". Or add --other-python"
+        return f"Only the same version can read the pickled cell. Run it with Python {own}{hint}"
+    lacking = _same_python(files)
+    if not lacking:
+        return ""
+    these = "this function" if len(lacking) == 1 else "these functions"
+    listed = "; ".join(f"{name}: {reason}" for name, reason in lacking.items())
+    return (
+        f"Only Python {own} can run {these}: {listed}. Define {these} in a cell or a module, or use hosts "
+        f"with Python {own}"
+    )
+
+
+def _same_python(files: Sequence[Shipped]) -> dict[str, str]:
+    """Return functions of the payload that run only with the notebook's version of Python, with reasons."""
+    from ..worker.payload import ContainerError, read_header
+
+    found: dict[str, str] = {}
+    for file in files:
+        if file.path == f"run/{layout.PAYLOAD}" and isinstance(file.content, Path):
+            with contextlib.suppress(ContainerError, OSError):  # a rank reports a damaged payload
+                found = read_header(file.content).get("same_python", {})
+    return found

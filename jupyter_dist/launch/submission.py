@@ -9,13 +9,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .. import backends, folder
 from ..capture.payload_builder import Payload
-from ..errors import LaunchError
+from ..errors import DistError, LaunchError
 from ..folder import RunFolder
 from ..job import Job, State
 from ..options import RunOptions
@@ -47,6 +47,8 @@ class Request:
     cluster: str | None = None
     """The saved cluster that the user chose."""
     purpose: Mapping[str, Any] | None = None
+    session: Mapping[str, Any] | None = None
+    """For a cell of a session (`Job.session`)."""
     search: Search | None = None
     """For a tuning run: its search. The other fields are then those of each trial."""
 
@@ -57,8 +59,12 @@ def dry_run(request: Request) -> dict[str, Any]:
     return dict(backends.load(job.backend).request(job))
 
 
-def launch(request: Request, payload: Payload) -> RunFolder:
+def launch(
+    request: Request, payload: Payload, deliver: Callable[[RunFolder], None] | None = None
+) -> RunFolder:
     """Start a run. Returns as soon as its supervisor is starting.
+
+    `deliver`: hands the complete folder to a supervisor that runs already. By default a new one starts.
 
     Raises LaunchError if the disk is full or read-only, or if the supervisor does not start. The folder is
     removed then, and nothing is left running. An interrupt also removes the folder, unless the supervisor may
@@ -70,7 +76,10 @@ def launch(request: Request, payload: Payload) -> RunFolder:
     with remove_on_failure(place, BaseException), locked(place.resume_lock):
         _write(place, request, payload)
     try:
-        with remove_on_failure(place):
+        with remove_on_failure(place, DistError):
+            if deliver is not None:
+                deliver(place)
+                return place
             # A tuning run's environment also has the secrets of its trials.
             inherited = backends.extensions_of(backends.declared(request.backend)).inherited
             secret = {} if inherited is None else inherited(request.options)
@@ -82,13 +91,16 @@ def launch(request: Request, payload: Payload) -> RunFolder:
     except LaunchError:
         raise
     except BaseException:
-        place.request("kill")  # an interrupt
+        # An interrupt. A kill would end the ranks of a session, with all that they have.
+        place.request("kill" if deliver is None else "interrupt")
         raise
     return place
 
 
 @contextlib.contextmanager
-def remove_on_failure(place: RunFolder, also: type[BaseException] = LaunchError) -> Iterator[None]:
+def remove_on_failure(
+    place: RunFolder, also: type[BaseException] | tuple[type[BaseException], ...] = LaunchError
+) -> Iterator[None]:
     """Remove a run's folder if a write or the supervisor's start fails in here. Raises LaunchError.
 
     `also`: the folder is also removed after these exceptions.
@@ -163,12 +175,14 @@ def _create(root: Any, request: Request, payload: Payload) -> RunFolder:
 
 
 def _write(place: RunFolder, request: Request, payload: Payload) -> None:
-    payload.write(place.payload)
+    run = request.run
+    no_hint = run.no_hint.split(",") if run.no_hint else []
+    header = {**payload.header, "no_hint": no_hint, "pdb": run.pdb, "debugpy": run.debugpy}
+    dataclasses.replace(payload, header=header).write(place.payload)
     for shipped in payload.modules:
         target = place.modules / shipped.path
         folder.make_private(target.parent)
         folder.write_bytes(target, shipped.data)
-    run = request.run
     if run.name or run.run_tags or run.note:
         run_labels.change(place, run.name, run.run_tags, run.note)
     # The job is written last, because a folder with a job counts as a run.
@@ -221,6 +235,7 @@ def _job_of_ranks(request: Request, run_id: str, payload: Payload | None) -> Job
         kept_displays=request.run.kept_displays,
         notes=() if payload is None else payload.notes,
         purpose=request.purpose,
+        session=request.session,
     )
 
 

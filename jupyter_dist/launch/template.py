@@ -29,6 +29,7 @@ from ..errors import DistError
 from ..folder import RunFolder
 from ..processes import forking
 from ..processes.umask import current_umask
+from ..worker.boot import QUIET
 from .messages import receive, send
 from .preload import NO_THREADS, expand
 from .spare_supervisor import SpareSupervisor, fork_supervisor
@@ -66,7 +67,7 @@ class _Template:
         self.environ = import_environ(os.environ)
         self.asked: set[str] = set()
         self._unanswered = 0
-        env = {**os.environ, **NO_THREADS}
+        env = {**QUIET, **os.environ, **NO_THREADS}
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "jupyter_dist.launch.template", str(theirs.fileno())],
@@ -139,7 +140,8 @@ class _Template:
 
 
 def import_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environ.items() if name.startswith(tuple(_READ_AT_IMPORT))}
+    read = {name: value for name, value in environ.items() if name.startswith(tuple(_READ_AT_IMPORT))}
+    return {**QUIET, **read}
 
 
 def _current() -> _Template:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from pydantic import BaseModel
 
 from .. import backends, clusters
 from ..backends import Backend
-from ..errors import Busy, DistError, InputError
+from ..errors import Busy, DistError, InputError, MissingEngine
 from ..flags import Flag, build, find_value, flags_of, scan, split_line, unknown_flag
-from ..options import Host, RunOptions, parse_hosts, read_hostfile
+from ..host_list import Host, parse_hosts, read_hostfile
+from ..options import RunOptions
+from ..record.sessions import find_session
 from ..search.spec import Search
 from .search_plan import make_search
 
@@ -151,6 +154,8 @@ def make_plan(
                 merged[name] = {**saved.options[name], **given[name]}
         if "hosts" in given or "hostfile" in given:
             merged = {k: v for k, v in merged.items() if k in given or k not in ("hosts", "hostfile")}
+    if given.get("scaling") is not None and "np" not in given:
+        merged.pop("np", None)  # the number of ranks of a cluster is that of its other runs
     merged["backend"] = backend.name
     merged |= _meant(backend, merged.get("np"))
     run_values, own_values = clusters.split(backend, merged)
@@ -161,6 +166,11 @@ def make_plan(
         raise InputError(
             f"{spelled('max_restarts')}: the backend {backend.name!r} cannot restart ranks. Set it to 0"
         )
+    here = backend.capabilities.visible and not hosts
+    if run.debugpy and here and find_spec("debugpy") is None:
+        raise MissingEngine(
+            f"{spelled('debugpy')} needs debugpy in the Python of the ranks. Install it: pip install debugpy"
+        )
     if hosts:
         own_values["hosts"] = [{"name": host.name, "slots": host.slots} for host in hosts]
     platform = backends.extensions_of(backend).search
@@ -169,24 +179,33 @@ def make_plan(
         # A trial waits if no GPU is free.
         own_values.setdefault("wait_for_gpus", not own_values.get("share_gpus"))
     options = build(backend.options, own_values, spelled)
-    if search is not None and platform is not None:
+    sizes = () if search is None else search.sizes
+    if search is not None and platform is not None and not sizes:
         platform.check(search, options.model_dump(mode="json"))
     slots = sum(host.slots for host in hosts)
     world_size = run.np or getattr(options, "ranks", None) or slots or backend.default_np()
-    if slots and world_size > slots:
-        raise InputError(
-            f"{spelled('np')} {world_size} needs more slots than the {slots} of the hosts. Lower "
-            "it, or name more slots, such as node1:8"
-        )
-    try:
-        warnings = backend.check(world_size, options.model_dump(mode="json"))
-    except Busy as error:
-        if now:
-            raise
-        warnings = [str(error)]
+    warnings: list[str] = []
+    # The ranks of a session run already, so nothing else is needed for them.
+    runs_already = run.session is not None and find_session(run.session) is not None
+    for size in () if runs_already else sizes or (world_size,):
+        if slots and size > slots:
+            raise InputError(
+                f"{spelled('scaling' if sizes else 'np')} {size} needs more slots than the {slots} of the "
+                "hosts. Lower it, or name more slots, such as node1:8"
+            )
+        try:
+            warnings = list(backend.check(size, options.model_dump(mode="json")))
+        except Busy as error:
+            if now:
+                raise
+            warnings = [str(error)]
+        except InputError as error:
+            if not sizes or isinstance(error, MissingEngine):
+                raise
+            raise InputError(f"{spelled('scaling')} {size}: {error}") from None
     # A backend's own name chooses the backend without options. That is not a saved cluster.
     chosen = saved.name if saved and saved.name not in backends.names() else None
-    return Plan(backend, run, options, world_size, tuple(warnings), search, chosen)
+    return Plan(backend, run, options, sizes[-1] if sizes else world_size, tuple(warnings), search, chosen)
 
 
 def _meant(backend: Backend, np: Any) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from ..errors import InputError, MissingEngine
 from ..options import OF_TUNING, RunOptions
 from ..search.early_stopping import ALONE
 from ..search.notation import read_dimension
-from ..search.spec import Search, Strategy, read_objective, read_parent
+from ..search.spec import Search, Strategy, read_objective, read_parent, read_sizes
 
 __all__ = ["make_search"]
 
@@ -39,7 +39,11 @@ def make_search(
                 f"{spelled(given[0])} works only with {spelled('tune')}. Add the values to try, "
                 f"{_example(spelled)}"
             )
-        return None
+        return _scaling(run, spelled)
+    if run.scaling is not None:
+        raise InputError(
+            f"{spelled('scaling')} cannot be combined with {spelled('tune')}. Remove one of them"
+        )
     if run.objective is None:
         raise InputError(
             f"{spelled('tune')} needs {spelled('objective')}: max:METRIC or min:METRIC. The ranks "
@@ -67,6 +71,12 @@ def make_search(
             f"{spelled('early_stopping')} {search.policy:.80} works only with the backend {able}. Other "
             f"backends have one built-in rule. Write {_built_in_rule(spelled)}"
         )
+    for name, one in search.space.items():
+        if getattr(one, "scaling", "") == "ReverseLogarithmic" and not (platform and platform.scalings):
+            raise InputError(
+                f"{name}={one}: only SageMaker has this scaling. Use loguniform for 1 - {name}, and subtract "
+                "in the cell"
+            )
     if parent is not None and strategy in ("grid", "random"):
         raise InputError(
             f"{spelled('strategy')} {strategy} cannot use {spelled('warm_start')}, because it "
@@ -79,6 +89,20 @@ def make_search(
         if find_spec(name.lower()) is None:
             raise MissingEngine(f"{spelled('tune')} needs {name}: {install}")
     return search
+
+
+def _scaling(run: RunOptions, spelled: Callable[[str], str]) -> Search | None:
+    name = spelled("scaling")
+    if run.scaling is None:
+        if run.steps is not None:
+            example = "scaling=[1, 2, 4]" if name == "scaling" else f"{name} 1,2,4"
+            raise InputError(
+                f"{spelled('steps')} works only with {name}. Add the numbers of ranks, as in {example}"
+            )
+        return None
+    if run.np is not None:
+        raise InputError(f"{name} cannot be combined with {spelled('np')}. Remove one of them")
+    return Search.of_sizes(read_sizes(run.scaling), run.steps)
 
 
 def _with_stopping_rules() -> Iterator[str]:

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
-from ..worker import boot
+from ..worker import boot, random_state
 from ..worker.process_groups import reap_killed
 from .umask import current_umask
 
@@ -71,7 +71,7 @@ def fork(child: Callable[[], None], keep: frozenset[int] = frozenset()) -> int:
                 with contextlib.suppress(OSError):
                     os.close(fd)
         for finalizer in list(getattr(weakref.finalize, "_registry", ())):
-            finalizer.atexit = False  # a finalizer from before the fork is the parent's
+            finalizer.detach()  # a finalizer from before the fork is the parent's
         child()
     except BaseException:
         traceback.print_exc()
@@ -89,7 +89,8 @@ def prepare_ranks(count: int) -> None:
 
 
 def _wait(read: int) -> None:
-    boot.reseed()  # the first time costs some milliseconds, because it copies pages that the fork shares
+    # The first time costs some milliseconds, because it copies pages that the fork shares.
+    random_state.reseed()
     with open(read, "rb") as pipe:
         message = pipe.read()
     if not message:
@@ -131,7 +132,7 @@ def dismiss_ranks() -> None:
 
 def _become_rank(env: Mapping[str, str]) -> None:
     adopt(env)
-    boot.reseed()
+    random_state.reseed()
     _set_threads(env)
     from ..worker.__main__ import main
 

@@ -43,6 +43,7 @@ class Processes:
     def __init__(self) -> None:
         self._ranks: list[RankState] = []
         self._signalled: set[int] = set()
+        self._specs: dict[int, RankSpec] = {}
 
     def start(self, job: Job, folder: RunFolder, attempt: int, specs: list[RankSpec]) -> dict[str, Any]:
         """Start all ranks. Forks them if this process is itself a fork of the template.
@@ -50,11 +51,8 @@ class Processes:
         Raises LaunchError if the machine cannot start all ranks. No rank runs then.
         """
         self._ranks, self._signalled = [], set()
-        own = {
-            "JUPYTER_DIST_RUN": str(folder.path),
-            "JUPYTER_DIST_PARENT": str(os.getpid()),
-            "JUPYTER_DIST_CWD": job.cwd,
-        }
+        self._specs = {spec.rank: spec for spec in specs}
+        own = _own(job, folder)
         for spec in specs:
             started = time.time()
             try:
@@ -69,6 +67,18 @@ class Processes:
             )
         forking.dismiss_ranks()
         return {"pids": [rank.pid for rank in self._ranks]}
+
+    def replace(self, job: Job, folder: RunFolder, rank: int) -> RankState:
+        """Start a rank of attempt 0 again. Its earlier process is killed. Raises OSError."""
+        index = next(index for index, state in enumerate(self._ranks) if state.rank == rank)
+        before = self._ranks[index]
+        if before.state is State.RUNNING and before.pid is not None:
+            kill_group(before.pid)
+            reap_killed(before.pid)
+        spec, started = self._specs[rank], time.time()
+        pid = _start(job.python, folder, 0, rank, {**os.environ, **_own(job, folder), **spec.env})
+        self._ranks[index] = RankState(rank, State.RUNNING, pid, spec.host, spec.local_rank, started=started)
+        return self._ranks[index]
 
     def _give_up(self) -> None:
         self.signal(kill=True)
@@ -121,6 +131,14 @@ class Processes:
                 with contextlib.suppress(ProcessLookupError):
                     if not spared(rank.pid):
                         os.kill(rank.pid, STACK_SIGNAL)
+
+
+def _own(job: Job, folder: RunFolder) -> dict[str, str]:
+    return {
+        "JUPYTER_DIST_RUN": str(folder.path),
+        "JUPYTER_DIST_PARENT": str(os.getpid()),
+        "JUPYTER_DIST_CWD": job.cwd,
+    }
 
 
 def _start(python: str, folder: RunFolder, attempt: int, rank: int, env: Mapping[str, str]) -> int:

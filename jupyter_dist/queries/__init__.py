@@ -11,17 +11,18 @@ may start a program to find out what this machine has. No question unpickles any
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import Any
 
 from ..folder import find_exact
 from ..job import rank_count
 from ..record import reader
 from ..record.failures import card as failure_card
-from ..record.failures import failures
+from ..record.failures import failures, parting
 from ..record.failures import stacks as rank_stacks
 from ..record.outputs.result_outlines import Cell, Outline
 from ..record.outputs.results import alike
 from ..record.run_list import disk_bytes
+from ..text.cancellation import Cancellation
 from ..text.format import signal_name
 from . import files, media_pages, run_info
 from .answers import logs as log_answers
@@ -34,6 +35,7 @@ from .forms import backend_list as backends
 from .forms import cluster_list as clusters
 from .logs import pages
 from .metrics import curves as metric_curves
+from .metrics import steps as step_profile
 from .metrics import usage as usage_curves
 from .rank_reports import said
 from .stacks import as_answer
@@ -56,6 +58,7 @@ __all__ = [
     "log_search",
     "media",
     "media_page",
+    "profile",
     "results",
     "run",
     "runs",
@@ -74,7 +77,7 @@ def runs(
     before: str | None = None,
     sort: str = "",
 ) -> run_answers.RunList:
-    """Runs, newest first: `{runs, total, notebooks, root, host, hint}`.
+    """Runs, newest first: `{runs, total, notebooks, root, host, hint, sessions}`.
 
     Args:
         text: words that must all occur in the id, name, tags, note, notebook, backend, state, reason,
@@ -116,9 +119,10 @@ def log_search(
     case: bool = False,
     limit: int = 1000,
     launcher: str | None = None,
+    cancellation: Cancellation | None = None,
 ) -> log_answers.SearchResult:
     """Search a whole log: `{count, hits: [line numbers], truncated}`."""
-    return pages.search(find_exact(id), rank, attempt, query, regex, case, limit, launcher)
+    return pages.search(find_exact(id), rank, attempt, query, regex, case, limit, launcher, cancellation)
 
 
 def log_download(
@@ -133,41 +137,26 @@ def file_download(id: str, file: str) -> Iterator[bytes]:
     return files.read(find_exact(id), file)
 
 
-@overload
 def curves(
     id: str,
     attempt: int | None = None,
     points: int = 2000,
     names: Sequence[str] | None = None,
-    version: None = None,
-) -> metric_answers.Curves: ...
-
-
-@overload
-def curves(
-    id: str,
-    attempt: int | None = None,
-    points: int = 2000,
-    names: Sequence[str] | None = None,
-    *,
-    version: str,
-) -> metric_answers.Curves | metric_answers.CurvesUnchanged: ...
-
-
-def curves(
-    id: str,
-    attempt: int | None = None,
-    points: int = 2000,
-    names: Sequence[str] | None = None,
-    version: str | None = None,
-) -> metric_answers.Curves | metric_answers.CurvesUnchanged:
+    ranks: str | None = None,
+    since: str | None = None,
+) -> metric_answers.Curves:
     """The run's metrics to draw; see `metric_curves.curves`."""
-    return metric_curves.curves(find_exact(id), attempt, points, names, version)
+    return metric_curves.curves(find_exact(id), attempt, points, names, ranks, since)
 
 
 def usage(id: str, points: int = 120) -> metric_answers.Usage:
     """What the ranks take of their hosts, and their last signs of life; see `usage_curves.usage`."""
     return usage_curves.usage(find_exact(id), points)
+
+
+def profile(id: str) -> metric_answers.StepProfile:
+    """Where the time of the training steps goes, by rank; see `step_profile.profile`."""
+    return step_profile.profile(find_exact(id))
 
 
 def errors(id: str, attempt: int | None = None) -> list[rank_answers.RankError]:
@@ -289,11 +278,13 @@ def environment(id: str) -> run_answers.Environment:
 def kept_stacks(id: str) -> rank_answers.Stacks:
     """The stacks that the run's ranks have written, in the newest attempt; asks nobody.
 
-    Empty if none were written. The supervisor of a stalled run requests them by itself.
+    Empty if none were written. The supervisor of a stalled run requests them by itself. The hint says how the
+    ranks have parted.
     """
     place = find_exact(id)
     found, time = rank_stacks.kept(place)
-    return {**as_answer(found), "time": time}
+    answer = as_answer(found)
+    return {**answer, "hint": parting.of_running(place, reader.status(place)) or answer["hint"], "time": time}
 
 
 def disk_size(id: str) -> run_answers.DiskSize:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import DistError, RunNotFound
 from ..folder import RunFolder, find_exact, runs, runs_root
-from ..job import rank_count
+from ..job import State, rank_count
 from ..record import reader
 from ..worker import listing
 from . import files
@@ -160,7 +160,8 @@ class _WatchedRun:
         if state is None and (self._state is not None or self._gone):
             raise RunNotFound(f"run {self._id} is being removed")  # so it is not pending again
         self._gone = False
-        if state != self._state or now - self._looked_at >= _LOOK_S or not self._looked_at:
+        looked = self._looked_at and now - self._looked_at < _LOOK_S
+        if not looked or state != self._state or self._begun():
             self._looked_at, self._state = now, state
             self._status = reader.status(self._folder)
             size = rank_count(reader.job(self._folder), self._status)
@@ -195,6 +196,11 @@ class _WatchedRun:
             yield {"kind": "displays", "id": self._id, "version": shown[1]}
         yield from self._taken(now)
 
+    def _begun(self) -> bool:
+        """Return whether a rank of a pending run writes already."""
+        pending = self._status.state is State.PENDING
+        return pending and any(listing.size(rank.events) for rank in self._logs.folders)
+
     def _floods(self, now: float, log: tuple[Any, ...]) -> bool:
         """Return whether the log grows too fast to be read. Then it is reported less often."""
         if self._log is None or now - self._log_at >= _FLOOD_S or log[:2] != self._log[:2]:
@@ -215,7 +221,7 @@ class _WatchedRun:
     def _run(self, now: float, progress: bool) -> Iterator[RunChanged]:
         status = self._status
         telling = (
-            *(status.state, status.attempt, status.reason, status.ranks, status.stall),
+            *(status.state, status.attempt, status.reason, status.ranks, status.stall, status.waits),
             *(self._launchers, self._files, self._about),
         )
         self._progress_due = self._progress_due or progress

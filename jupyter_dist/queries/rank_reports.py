@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import threading
@@ -12,24 +11,28 @@ from typing import Any
 
 from ..folder import RunFolder
 from ..record.growing_file import GrowingFile
+from ..record.hints import MARK, Hints
 from ..record.metrics.digest_file import DigestFile
 from ..record.outputs import result_outlines
 from ..record.reader import parse_lines
-from ..text.progress_bar import Bar
+from ..record.steps.step_times import RunSteps
+from ..text.progress_bar import Bar, behind, finite
 from ..text.safe import one_line
+from ..worker.output import events
 from .answers.ranks import Progress, RankProgress
 from .rank_displays import RanksShown
 
-__all__ = ["RankReports", "said", "slowest"]
+__all__ = ["RankReports", "said"]
 
 _PROGRESS_TAIL = 64 << 10
 _MAX_BARS = 16
 _MAX_INNER = 4
+_MAX_TEXT = 80
 _MAX_NOTES = 50
 _MAX_REPR = 20_000
 _KEPT = 64
 _METRIC = b'"kind":"metric","step":'
-_WORD = re.compile(rb'"(?:progress|note|result)"')
+_WORD = re.compile(rb'"(?:progress|note|result|steps)"')
 _known: OrderedDict[tuple[Path, int], RankReports] = OrderedDict()
 _known_lock = threading.Lock()
 
@@ -45,6 +48,8 @@ class RankReports:
         self._rows: dict[int, RankProgress] = {}
         """By rank: what `progress` returns, without the ranks whose bars have changed since."""
         self._changed: set[int] = set()
+        self._shown_last: tuple[object, RankProgress] | None = None
+        """The loop and the bar that `slowest` has returned last."""
         self._shown_to: list[int] = []
         """By rank: the offset in the events up to which rich output has been read."""
         self._in_digest: bool | None = None
@@ -54,8 +59,11 @@ class RankReports:
         self.grow(world_size)
         self.notes: dict[str, list[int]] = {}
         """Text → the ranks that reported it."""
+        self._hints = Hints()
         self.results: dict[int, dict[str, Any]] = {}
         """Rank → `repr`, `bytes`, `error`, `content`, `outline`."""
+        self.steps = RunSteps()
+        """Where the time of the ranks' steps goes."""
 
     def grow(self, world_size: int) -> None:
         """Read this many ranks from now on. An elastic run may gain ranks."""
@@ -90,7 +98,7 @@ class RankReports:
         return self
 
     def refresh_shown(self) -> RankReports:
-        """Read only rich output. If a digest file has its places, other lines are not read."""
+        """Read only rich output and hints. If a digest file has their places, other lines are not read."""
         if not self._has_digest():
             return self.refresh()
         with self._lock:
@@ -116,6 +124,9 @@ class RankReports:
     def _take_shown(self, rank: int, data: bytes, offset: int) -> None:
         known = max(0, self._shown_to[rank] - offset)
         self.shown.take(rank, data[known:], offset + known)
+        if MARK in data:
+            for event in parse_lines([line for line in data[known:].split(b"\n") if MARK in line]):
+                self._hints.take(rank, event)
 
     def _take(self, rank: int, data: bytes) -> None:
         if not _WORD.search(data):
@@ -129,30 +140,34 @@ class RankReports:
                 ranks = self.notes.setdefault(one_line(str(text), 500), [])
                 if rank not in ranks:
                     ranks.append(rank)
+            elif kind == events.STEPS:
+                self.steps.take(rank, event)
             elif kind == "result":
                 error = event.get("error")
                 self.results[rank] = {
                     "repr": str(event.get("repr", ""))[:_MAX_REPR],
                     "error": None if error is None else str(error)[:_MAX_REPR],
-                    "bytes": _number(event.get("bytes")),
+                    "bytes": finite(event.get("bytes")),
                     "content": event.get("content"),
                     "outline": result_outlines.checked(event.get("outline")),
                 }
 
     def _take_progress(self, rank: int, event: dict[str, Any]) -> None:
-        key, n, when = event.get("id"), _number(event.get("n")), _number(event.get("time"))
-        if not isinstance(key, int) or n is None or when is None:
-            return  # a rank may write anything
+        key, bars = event.get("id"), self._bars[rank]
+        if not isinstance(key, int):
+            return
+        bar = bars.get(key) or Bar()
+        if not bar.take(event, _MAX_TEXT):
+            return
         self._changed.add(rank)
-        bars = self._bars[rank]
-        total = _number(event.get("total"))
-        desc = one_line(str(event.get("desc") or ""), 80)
-        bar = bars.setdefault(key, Bar())
-        bar.take(when, n, total if total and total > 0 else None, desc)
-        note, unit = event.get("note") or "", event.get("unit") or ""
-        bar.say(one_line(str(note), 80), one_line(str(unit), 20), event.get("closed") is True)
+        bars[key] = bar
         if len(bars) > _MAX_BARS:
             del bars[min(bars, key=lambda k: bars[k].samples[-1][0])]
+
+    def hints(self) -> list[str]:
+        """Return the hints on mistakes that raised no error."""
+        with self._lock:
+            return [str(hint) for hint in self._hints.found()]
 
     def progress(self) -> list[RankProgress]:
         """Return each rank's outermost unfinished bar with its inner bars.
@@ -167,12 +182,39 @@ class RankReports:
             self._changed.clear()
             return [self._rows[rank] for rank in sorted(self._rows)]
 
+    def slowest(self) -> RankProgress | None:
+        """Return the bar of the rank that is behind the others. Within one loop its count never decreases."""
+        with self._lock:
+            bars = {rank: _outer(own)[0] for rank, own in enumerate(self._bars) if own}
+            if not bars:
+                return None
+            rank = behind(bars)
+            bar = bars[rank]
+            # A rank may begin a loop after the other ranks' bars were shown.
+            if (
+                self._shown_last is None
+                or self._shown_last[0] != bar.loop
+                or bar.n >= self._shown_last[1]["n"]
+            ):
+                shown: Any = {"rank": rank, **_shown(bar)}
+                self._shown_last = bar.loop, shown
+            return self._shown_last[1]
+
+
+def _outer(bars: dict[int, Bar]) -> tuple[Bar, list[Bar]]:
+    """Return the outermost unfinished bar and the bars within it. If all are done, the latest bar."""
+    active = [bars[key] for key in sorted(bars) if not bars[key].done]
+    if not active:
+        return max(bars.values(), key=lambda bar: bar.samples[-1][0]), []
+    # A bar that began before the outer one is left from an earlier loop.
+    return active[0], [bar for bar in active[1:] if bar.began >= active[0].began][:_MAX_INNER]
+
 
 def _row(rank: int, bars: dict[int, Bar]) -> RankProgress:
-    active = [key for key in sorted(bars) if not bars[key].done]
-    key = active[0] if active else max(bars, key=lambda k: bars[k].samples[-1][0])
-    inner = [_shown(bars[within]) for within in active[1 : 1 + _MAX_INNER]]
-    bar: RankProgress = {"rank": rank, "id": key, "inner": inner, **_shown(bars[key])}
+    outer, within = _outer(bars)
+    inner = [_shown(bar) for bar in within]
+    # Ids of bars are used again, and the time at which a bar began is not.
+    bar: RankProgress = {"rank": rank, "id": round(outer.began * 1000), "inner": inner, **_shown(outer)}
     if not inner:
         del bar["inner"]
     return bar
@@ -210,24 +252,6 @@ def said(folder: RunFolder, attempt: int, world_size: int) -> RankReports:
             _known.popitem(last=False)
     found.grow(world_size)
     return found
-
-
-def slowest(bars: list[RankProgress]) -> RankProgress | None:
-    """Return the bar of the rank with the least progress."""
-    if not bars:
-        return None
-    least = min(bars, key=lambda bar: (bar["n"] / bar["total"] if bar["total"] else bar["n"], bar["rank"]))
-    told = least.copy()
-    told.pop("id", None)
-    told.pop("inner", None)
-    return told
-
-
-def _number(value: object) -> float | None:
-    """Return the value if it is a number that a view can show, else None."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
-        return None
-    return value if -1e15 < value < 1e15 else None
 
 
 def _short(value: float) -> float:

@@ -15,11 +15,12 @@ from ..folder import RunFolder, age_key, runs, runs_root
 from ..job import Job, RankState, State, Status, rank_count
 from ..record import provenance, reader, run_labels
 from ..text.format import signal_name
-from . import files, tuning
+from . import files, run_filter, tuning
 from .answers.ranks import RankProgress
 from .answers.runs import Environment, RankInfo, RunInfo, RunList, RunSummary
-from .metrics.final_values import final_metrics
-from .rank_reports import said, slowest
+from .metrics.last_values import FinalMetrics, final_metrics
+from .rank_reports import said
+from .sessions import sessions
 
 __all__ = ["environment", "full", "in_order", "listing", "short"]
 
@@ -45,10 +46,15 @@ def full(folder: RunFolder) -> RunInfo:
         more["trial"] = tuning.trial_of(job.trial)
     waited_for = (RankState(rank) for rank in range(len(status.ranks), size))
     return {
-        **_summary(folder, status, job, bars),
+        **_summary(folder, status, job, heard.slowest(), final_metrics(folder, status)),
         "ranks": [_rank(rank) for rank in (*status.ranks, *waited_for)],
         "progress_by_rank": bars,
-        "notes": [*job.notes, *filter(None, [status.told]), *heard.notes],
+        "notes": [
+            *job.notes,
+            *filter(None, [status.told, heard.steps.verdict(size).sentence]),
+            *heard.notes,
+            *heard.hints(),
+        ],
         "source": job.source,
         "attempts": folder.attempts(),
         "launchers": files.launchers(folder, status.attempt),
@@ -58,8 +64,11 @@ def full(folder: RunFolder) -> RunInfo:
     }
 
 
-def _summary(folder: RunFolder, status: Status, job: Job, bars: list[RankProgress]) -> RunSummary:
+def _summary(
+    folder: RunFolder, status: Status, job: Job, progress: RankProgress | None, metrics: FinalMetrics
+) -> RunSummary:
     said_of_it = run_labels.read(folder)
+    waiting: dict[str, Any] = {"waiting": [wait.rank for wait in status.waits]} if status.waits else {}
     return {
         "id": folder.id,
         "name": said_of_it.name
@@ -78,7 +87,7 @@ def _summary(folder: RunFolder, status: Status, job: Job, bars: list[RankProgres
         "cluster": job.cluster,
         "warm": status.warm,
         "stall": {"since": status.stall.since, "noticed": status.stall.noticed} if status.stall else None,
-        "progress": slowest(bars),
+        "progress": progress,
         "host_time": time.time(),
         # An attempt that only took another port does not count among the restarts that the user asked for.
         "max_restarts": job.max_restarts + status.port_retries,
@@ -87,7 +96,9 @@ def _summary(folder: RunFolder, status: Status, job: Job, bars: list[RankProgres
         "tags": list(said_of_it.tags),
         "note": said_of_it.note,
         "parameters": job.params,
-        "final": final_metrics(folder, status.attempt, len(status.ranks)),
+        "final": metrics.means,
+        "extremes": metrics.extremes,
+        **waiting,  # type: ignore[typeddict-item]
     }
 
 
@@ -126,18 +137,19 @@ def _short(folder: RunFolder) -> tuple[RunSummary, str] | None:
     status = reader.status(folder)
     try:
         job = reader.job(folder)
-        bars: list[RankProgress] = []
+        progress: RankProgress | None = None
         if not status.state.ended:
             heard = said(folder, status.attempt, rank_count(job, status))
-            bars = heard.refresh(progress_only=True).progress()
-        info = _summary(folder, status, job, bars)
+            progress = heard.refresh(progress_only=True).slowest()
+        metrics = final_metrics(folder, status)
+        info = _summary(folder, status, job, progress, metrics)
     except RunNotFound as error:
         damaged = _damaged(folder, status, str(error))
         return None if damaged is None else (damaged, _searched(damaged, ""))
     text = _searched(info, job.source)
     # The heartbeat of another host may arrive late. Then a lost run is found again.
     final = status.state.ended and (status.state is not State.LOST or time.time() - status.heartbeat > 60)
-    if final and written[0]:
+    if final and metrics.complete and written[0]:
         with _ended_lock:
             _ended[folder.path] = (written, info, text)
     return info, text
@@ -166,7 +178,7 @@ def _damaged(folder: RunFolder, status: Status, reason: str) -> RunSummary | Non
         return None
     job = Job(folder.id, "?", 0, created, "", "", "")
     shown = Status(folder.id, State.LOST, attempt=status.attempt, reason=reason)
-    return _summary(folder, shown, job, [])
+    return _summary(folder, shown, job, None, FinalMetrics({}, {}, True))
 
 
 def listing(
@@ -214,6 +226,7 @@ def listing(
         "root": str(root),
         "host": socket.gethostname(),
         "hint": None if folders else _hint(root),
+        "sessions": sessions(),
     }
 
 
@@ -224,7 +237,7 @@ def _fits(
         return False
     if notebook is not None and info["notebook"] != notebook:
         return False
-    return all(word in shown for word in words)
+    return all(run_filter.fits(info, shown, word) for word in words)
 
 
 def _searched(info: RunSummary, source: str) -> str:

@@ -10,6 +10,7 @@ from . import media_pages
 from .answers.metrics import Curve, Curves
 from .answers.ranks import RankError
 from .answers.runs import Snapshot
+from .metrics.curves import BAND_ABOVE
 
 __all__ = ["snapshot"]
 
@@ -46,10 +47,13 @@ def snapshot(run_id: str, *, lines: int, points: int, each: int, final: bool) ->
         "run": run,
         "log": page,
         "totals": grown[0]["ranks"] if grown else {},
-        "curves": _curves(run_id, points, each),
+        "curves": _curves(run_id, points, each, banded=run["world_size"] > BAND_ABOVE),
         "errors": [],
         "results": [],
     }
+    profile = queries.profile(run_id)
+    if profile["ranks"]:
+        found["profile"] = profile
     if run["ended"] is not None:
         found["errors"] = [
             # The first error is the root cause. The others mostly followed from it.
@@ -86,7 +90,7 @@ def snapshot(run_id: str, *, lines: int, points: int, each: int, final: bool) ->
     return found
 
 
-def _curves(run_id: str, points: int, each: int) -> Curves:
+def _curves(run_id: str, points: int, each: int, *, banded: bool) -> Curves:
     found = queries.curves(run_id, points=each)
     number = sum(len(curve["ranks"]) for curve in found["curves"])
     if number * each > points:
@@ -95,18 +99,23 @@ def _curves(run_id: str, points: int, each: int) -> Curves:
     left = points
     kept: list[Curve] = []
     for curve in found["curves"]:
-        if (band := curve["band"]) is not None:
-            # With that many ranks the view draws the band. It draws single ranks only on request.
-            curve = {**curve, "ranks": []}
+        if banded and (band := curve["band"]) is not None:
             left -= len(band["steps"])
         else:
-            curve["ranks"] = [{**rank, "times": []} for rank in curve["ranks"]]
+            curve = {**curve, "band": None, "ranks": [{**rank, "times": []} for rank in curve["ranks"]]}
             left -= sum(len(rank["steps"]) for rank in curve["ranks"])
         if left < 0 and kept:
             break
         kept.append(curve)
     names = [curve["name"] for curve in kept]
-    return {**found, "names": names, "curves": kept}
+    # Without a version, because no page has these curves as they were found.
+    return {
+        "attempt": found["attempt"],
+        "names": names,
+        "curves": kept,
+        "bad": found["bad"],
+        "problem": found["problem"],
+    }
 
 
 def _short(error: RankError, room: int) -> RankError:

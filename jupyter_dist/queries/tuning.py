@@ -9,6 +9,7 @@ from ..folder import RunFolder
 from ..record import trials
 from ..search.dimensions import Choice, Dimension
 from .answers.runs import Parameter, TrialInfo, TrialOf, Tuning
+from .scaling import scaling_of
 
 __all__ = ["trial_of", "tuning_of"]
 
@@ -24,6 +25,7 @@ def tuning_of(folder: RunFolder, about: Mapping[str, Any]) -> Tuning:
     shown = told.trials[-_MOST:]
     if best is not None and best.number < shown[0].number:
         shown = [best, *shown]
+    more: dict[str, Any] = {"scaling": scaling_of(told.trials, about["trial"])} if search.sizes else {}
     return {
         "metric": search.metric,
         "goal": search.goal,
@@ -34,6 +36,7 @@ def tuning_of(folder: RunFolder, about: Mapping[str, Any]) -> Tuning:
         "trials": [_trial(trial) for trial in shown],
         "best": None if best is None else best.number,
         "importance": dict(told.importance),
+        **more,  # type: ignore[typeddict-item]
     }
 
 

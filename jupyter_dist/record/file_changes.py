@@ -82,6 +82,13 @@ class FileChanges:
             del self._paths[watch]
             self._libc.inotify_rm_watch(self._fd, watch)
 
+    def clear(self) -> None:
+        """Stop watching everything, for the next user: Linux takes milliseconds to close the descriptor."""
+        for watch in self._paths:
+            self._libc.inotify_rm_watch(self._fd, watch)
+        self._paths.clear()
+        self.take()
+
     def close(self) -> None:
         """Close the descriptor. Repeatable."""
         self._fd = -1

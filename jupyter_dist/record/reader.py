@@ -13,6 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import RunNotFound
@@ -81,7 +82,15 @@ def job(folder: RunFolder) -> Job:
 
 
 def status(folder: RunFolder) -> Status:
-    """Return the run's current status. A run whose supervisor is gone is `lost`. Nothing is written."""
+    """Return the run's current status. A run whose supervisor is gone is `lost`. Nothing is written.
+
+    While a backend starts many ranks, the first ones may run already. Then the run is `running`.
+    """
+    found = _stored(folder)
+    return _begun(folder, found) if found.state is State.PENDING else found
+
+
+def _stored(folder: RunFolder) -> Status:
     try:
         found = stored_status.read(folder)
         if found is not None and not found.state.ended and not supervised(found):
@@ -115,6 +124,35 @@ def status(folder: RunFolder) -> Status:
         ended=found.heartbeat,
         reason="the supervisor is gone; its ranks were ended with it",
     )
+
+
+def _begun(folder: RunFolder, found: Status) -> Status:
+    """Return the status of a pending run with the ranks that have written an event."""
+    ranks = {rank.rank: rank for rank in found.ranks}
+    begun = {
+        rank: dataclasses.replace(ranks.get(rank, RankState(rank)), state=State.RUNNING, started=when)
+        for rank in folder.ranks(found.attempt)
+        if (when := _first_event(folder.rank(found.attempt, rank).events)) is not None
+    }
+    if not begun:
+        return found
+    started = min(rank.started for rank in begun.values() if rank.started is not None)
+    known = {rank: RankState(rank) for rank in range(max(begun) + 1)} | ranks | begun
+    return dataclasses.replace(
+        found,
+        state=State.RUNNING,
+        started=found.started or started,
+        ranks=tuple(known[rank] for rank in sorted(known)),
+    )
+
+
+def _first_event(path: Path) -> float | None:
+    """Return the time of the first event in a file. None if there is none."""
+    try:
+        with open(path, "rb") as file:
+            return float(json.loads(file.readline())["time"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _beats_by_the_disk(folder: RunFolder, found: Status) -> bool:

@@ -7,6 +7,8 @@ The ledger gets a line when a trial begins and a line when it ends. Only the tun
     {"number": 3, "state": "succeeded", "value": 0.93, "steps": [[0, 0.61], …], "reason": null, "time": 1763…}
     {"importance": {"lr": 0.8, "batch": 0.2}}
 
+The sizes of --scaling are trials too. A line of one that has succeeded also has `measured`, a `Measurement`.
+
 Each trial is also a run of its own. The run's id follows from the trial's number (`folder.trial_id`).
 """
 
@@ -21,6 +23,7 @@ from typing import Any
 from ..folder import RunFolder, trial_id
 from ..search.spec import Search
 from .metrics.points import to_number
+from .scaling.measurement import Measurement
 
 __all__ = ["Trial", "TrialLedger", "best", "read", "search_of"]
 
@@ -44,6 +47,8 @@ class Trial:
     ended: float | None = None
     handle: Mapping[str, Any] | None = None
     """Handle with which the service finds the trial, if the service started it."""
+    measured: Measurement | None = None
+    """What a size of --scaling has measured."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ def read(folder: RunFolder) -> TrialLedger:
 
 
 def _ended(trial: Trial, said: Mapping[str, Any]) -> Trial:
-    value, reason = said.get("value"), said.get("reason")
+    value, reason, measured = said.get("value"), said.get("reason"), said.get("measured")
     return dataclasses.replace(
         trial,
         state=str(said["state"]),
@@ -89,6 +94,7 @@ def _ended(trial: Trial, said: Mapping[str, Any]) -> Trial:
         steps=tuple((int(step), to_number(at)) for step, at in said.get("steps", ())),
         reason=None if reason is None else str(reason),
         ended=float(said["time"]),
+        measured=None if measured is None else Measurement.from_json(measured),
     )
 
 

@@ -6,15 +6,18 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-__all__ = ["Choice", "Dimension", "Real", "Value", "Whole", "from_json"]
+__all__ = ["Choice", "Dimension", "Real", "Scaling", "Value", "Whole", "from_json"]
 
 Value = None | bool | int | float | str
 """Possible value of a trial's parameter.
 
 It is JSON, so that every view, service and rank has the same value.
 """
+
+Scaling = Literal["", "Auto", "ReverseLogarithmic"]
+"""A scaling that only SageMaker knows. `Auto` lets it choose one, and other engines search linearly."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class Real:
     high: float
     log: bool = False
     step: float | None = None
+    scaling: Scaling = ""
 
     def points(self) -> tuple[Value, ...] | None:
         """Return every value, in order. None for a continuous range."""
@@ -45,6 +49,8 @@ class Real:
     def __str__(self) -> str:
         if self.step is not None:
             return f"quniform({self.low:g}, {self.high:g}, {self.step:g})"
+        if self.scaling:
+            return f"continuous({self.low:g}, {self.high:g}{_shown(self.scaling)})"
         return f"{'loguniform' if self.log else 'uniform'}({self.low:g}, {self.high:g})"
 
 
@@ -56,6 +62,7 @@ class Whole:
     high: int
     log: bool = False
     step: int = 1
+    scaling: Scaling = ""
 
     def points(self) -> tuple[Value, ...] | None:
         """Return every value, in order."""
@@ -68,6 +75,8 @@ class Whole:
         return {"kind": "whole", **dataclasses.asdict(self)}
 
     def __str__(self) -> str:
+        if self.scaling:
+            return f"integer({self.low}, {self.high}{_shown(self.scaling)})"
         more = ", log=True" if self.log else "" if self.step == 1 else f", step={self.step}"
         return f"int({self.low}, {self.high}{more})"
 
@@ -101,6 +110,10 @@ def from_json(data: Mapping[str, Any]) -> Dimension:
     if data["kind"] == "choice":
         return Choice(tuple(fields["values"]))
     return Real(**fields) if data["kind"] == "real" else Whole(**fields)
+
+
+def _shown(scaling: Scaling) -> str:
+    return f", scaling={scaling}" if scaling != "Auto" else ""
 
 
 def _is_number(value: object) -> bool:

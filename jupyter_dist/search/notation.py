@@ -6,7 +6,7 @@ The names are those of the libraries that users know, with the meaning that they
   upper end included), choice: https://docs.ray.io/en/latest/tune/api/search_space.html
 - Optuna: float and int with log=True or step=…, both ends included; categorical:
   https://optuna.readthedocs.io/en/stable/reference/generated/optuna.trial.Trial.html
-- SageMaker: continuous, integer and categorical, with scaling=Linear or Logarithmic:
+- SageMaker: continuous, integer and categorical, with or without `Parameter` behind, and scaling_type=:
   https://docs.aws.amazon.com/sagemaker/latest/dg/automatic-model-tuning-define-ranges.html
 
 An error message continues a sentence that begins with the given text: "'lr=unifrom(0,1)': there is no …".
@@ -15,13 +15,14 @@ An error message continues a sentence that begins with the given text: "'lr=unif
 from __future__ import annotations
 
 import ast
+import dataclasses
 import difflib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .dimensions import Choice, Dimension, Real, Value, Whole
+from .dimensions import Choice, Dimension, Real, Scaling, Value, Whole
 
 __all__ = ["as_text", "read_dimension"]
 
@@ -31,6 +32,13 @@ _WORD = re.compile(r"[A-Za-z_][\w./:@+-]*")
 _PIECE = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,'"]+|,|['"]""", re.DOTALL)
 _NO_WORDS = {"true": "True", "false": "False", "none": "None", "null": "None"}
 _MOST_CHOICES = 10_000
+_SCALINGS: Mapping[str, Scaling] = {
+    "linear": "",
+    "logarithmic": "",
+    "reverselogarithmic": "ReverseLogarithmic",
+    "auto": "Auto",
+}
+_OF_RANGES = ("log", "scaling", "scaling_type", "step")
 
 
 def as_text(given: object) -> object:
@@ -102,11 +110,13 @@ def _switch(text: str) -> bool:
     return text.lower() in ("true", "1")
 
 
-def _is_log(keywords: Mapping[str, str]) -> bool:
-    scaling = keywords.get("scaling", "Linear").strip("'\"")
-    if scaling.lower() not in ("linear", "auto", "logarithmic"):
-        raise ValueError(f"scaling must be Linear or Logarithmic, not {scaling!r}")
-    return scaling.lower() == "logarithmic" or _switch(keywords.get("log", "False"))
+def _scaling(keywords: Mapping[str, str], default: str = "Linear") -> tuple[bool, Scaling]:
+    """Return whether the range is logarithmic, and a scaling that only SageMaker knows."""
+    given = (keywords.get("scaling") or keywords.get("scaling_type") or default).strip("'\"").lower()
+    if given not in _SCALINGS:
+        raise ValueError(f"scaling must be Linear, Logarithmic, ReverseLogarithmic, Auto, not {given!r}")
+    log = given == "logarithmic" or _switch(keywords.get("log", "False"))
+    return log, "" if log or "step" in keywords else _SCALINGS[given]
 
 
 def _ends(
@@ -160,8 +170,12 @@ def _floats(name: str, positional: Sequence[str], keywords: Mapping[str, str]) -
     if name == "quniform":
         low, high, step = _ends(name, positional, keywords, _number, third=True)
         return _real(low, high, False, step)
-    low, high = _ends(name, positional, keywords, _number, ("log", "scaling", "step"))
-    return _real(low, high, _is_log(keywords), _number(keywords["step"]) if "step" in keywords else None)
+    low, high = _ends(name, positional, keywords, _number, _OF_RANGES)
+    log, scaling = _scaling(keywords, "Auto" if name.startswith("continuous") else "Linear")
+    if scaling == "ReverseLogarithmic" and not 0 <= low < high < 1:
+        raise ValueError("a ReverseLogarithmic range must lie between 0 and 1, without the 1")
+    found = _real(low, high, log, _number(keywords["step"]) if "step" in keywords else None)
+    return dataclasses.replace(found, scaling=scaling)
 
 
 def _integers(name: str, positional: Sequence[str], keywords: Mapping[str, str]) -> Dimension:
@@ -171,8 +185,12 @@ def _integers(name: str, positional: Sequence[str], keywords: Mapping[str, str])
     if name in ("randint", "lograndint"):  # as in Ray Tune and numpy, the upper end is excluded
         low, high = _ends(name, positional, keywords, _whole)
         return _integer(low, high - 1, name == "lograndint")
-    low, high = _ends(name, positional, keywords, _whole, ("log", "scaling", "step"))
-    return _integer(low, high, _is_log(keywords), _whole(keywords.get("step", "1")))
+    low, high = _ends(name, positional, keywords, _whole, _OF_RANGES)
+    log, scaling = _scaling(keywords, "Auto" if name.startswith("integer") else "Linear")
+    if scaling == "ReverseLogarithmic":
+        raise ValueError("ReverseLogarithmic needs continuous(low,high): whole numbers do not lie below 1")
+    found = _integer(low, high, log, _whole(keywords.get("step", "1")))
+    return dataclasses.replace(found, scaling=scaling)
 
 
 def _choice(name: str, positional: Sequence[str], keywords: Mapping[str, str]) -> Dimension:
@@ -211,7 +229,9 @@ def _value(text: str) -> Value:
 
 
 _FORMS: dict[str, Callable[[str, Sequence[str], Mapping[str, str]], Dimension]] = {
-    **dict.fromkeys(("uniform", "loguniform", "quniform", "float", "continuous"), _floats),
-    **dict.fromkeys(("int", "integer", "randint", "lograndint", "qrandint"), _integers),
-    **dict.fromkeys(("choice", "categorical"), _choice),
+    **dict.fromkeys(
+        ("uniform", "loguniform", "quniform", "float", "continuous", "continuousparameter"), _floats
+    ),
+    **dict.fromkeys(("int", "randint", "lograndint", "qrandint", "integer", "integerparameter"), _integers),
+    **dict.fromkeys(("choice", "categorical", "categoricalparameter"), _choice),
 }

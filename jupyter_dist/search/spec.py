@@ -8,13 +8,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from .dimensions import Dimension, Value, from_json
+from .dimensions import Choice, Dimension, Value, from_json
 
-__all__ = ["STRATEGIES", "Goal", "Search", "Strategy", "read_objective", "read_parent"]
+__all__ = [
+    "RANKS",
+    "STRATEGIES",
+    "THROUGHPUT",
+    "Goal",
+    "Search",
+    "Strategy",
+    "read_objective",
+    "read_parent",
+    "read_sizes",
+]
 
 Goal = Literal["max", "min"]
 Strategy = Literal["random", "bayesian", "hyperband", "grid"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+RANKS, THROUGHPUT = "ranks", "throughput"
+"""What --scaling varies, and what it measures."""
+_MOST_SIZES = 32
 _WORDS: dict[str, Goal] = {"max": "max", "maximize": "max", "min": "min", "minimize": "min"}
 
 
@@ -40,6 +53,10 @@ class Search:
 
     seed: int | None = None
     """Seed of the choices. They repeat only if trials end in the same order with the same values."""
+    sizes: tuple[int, ...] = ()
+    """Numbers of ranks to measure, for --scaling. Then each trial is the same cell with another number."""
+    steps: int | None = None
+    """The steps after which each size ends. None: at the end of the cell."""
 
     @property
     def prunes(self) -> bool:
@@ -66,7 +83,13 @@ class Search:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Search:
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        return cls(**{**known, "space": {name: from_json(one) for name, one in data["space"].items()}})
+        space = {name: from_json(one) for name, one in data["space"].items()}
+        return cls(**{**known, "space": space, "sizes": tuple(known.get("sizes", ()))})
+
+    @classmethod
+    def of_sizes(cls, sizes: tuple[int, ...], steps: int | None) -> Search:
+        """Return the search that measures the cell with each number of ranks, one after the other."""
+        return cls({RANKS: Choice(sizes)}, "max", THROUGHPUT, len(sizes), 1, "grid", sizes=sizes, steps=steps)
 
 
 def read_objective(text: str) -> tuple[Goal, str]:
@@ -90,3 +113,17 @@ def read_parent(text: str) -> tuple[str, bool]:
     if not run.strip() or kind not in ("", "identical", "transfer"):
         raise ValueError(f"needs the id of a tuning run, RUN:identical or RUN:transfer, got {text!r}")
     return run.strip(), kind == "transfer"
+
+
+def read_sizes(text: object) -> tuple[int, ...]:
+    """Return the numbers of ranks in `1,2,4`, or in a list of them, in ascending order. Raises ValueError."""
+    given = text.split(",") if isinstance(text, str) else list(text) if isinstance(text, list | tuple) else []
+    try:
+        sizes = sorted(int(str(one).strip()) for one in given)
+    except ValueError:
+        sizes = []
+    if len(sizes) < 2 or sizes[0] < 1 or len(set(sizes)) < len(sizes) or len(sizes) > _MOST_SIZES:
+        raise ValueError(
+            f"needs 2 to {_MOST_SIZES} different numbers of ranks such as 1,2,4, got {text!r:.80}"
+        )
+    return tuple(sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -10,7 +11,7 @@ from typing import Any, Literal
 
 from .. import queries
 from ..errors import InputError
-from ..manage import actions, cluster_edits
+from ..manage import actions, cluster_edits, session_actions
 from ..plan import form_preview
 from ..queries.answers import forms, runs
 from ..showing import summary
@@ -55,7 +56,8 @@ class Param:
             if self.kind == "number":
                 return float(text)
             if self.kind == "names":
-                return text.split(",")
+                # A name may contain a comma. A list in JSON is not ambiguous.
+                return self.read(json.loads(text)) if text.startswith("[") else text.split(",")
             return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
         except (ValueError, KeyError):
             raise self._wrong(text) from None
@@ -75,6 +77,8 @@ class Operation:
     slow: bool = False
     file: Literal["text/plain", "application/octet-stream"] | None = None
     """The answer is a file of that type, in pieces."""
+    cancellable: bool = False
+    """The answer takes a `cancellation`, and ends when the client leaves."""
     content: bool = False
     """The answer is `queries.media_pages.Raw`: untrusted bytes that never change."""
 
@@ -158,6 +162,7 @@ OPERATIONS = (
             Param("limit", "integer"),
         ),
         slow=True,
+        cancellable=True,
     ),
     Operation("GET", "/runs/{id}/log/download", queries.log_download, _WHICH_LOG, file="text/plain"),
     Operation(
@@ -174,11 +179,13 @@ OPERATIONS = (
         (
             Param("attempt", "integer"),
             Param("points", "integer"),
-            Param("names", "names"),
-            Param("version", "string"),
+            Param("names", "names", empty=True),
+            Param("ranks", "string"),
+            Param("since", "string"),
         ),
     ),
     Operation("GET", "/runs/{id}/usage", queries.usage, (Param("points", "integer"),)),
+    Operation("GET", "/runs/{id}/profile", queries.profile),
     Operation("GET", "/runs/{id}/errors", queries.errors, (Param("attempt", "integer"),)),
     Operation("GET", "/runs/{id}/card", queries.card, (Param("attempt", "integer"),)),
     Operation("GET", "/runs/{id}/results", queries.results),
@@ -240,6 +247,8 @@ OPERATIONS = (
     Operation("DELETE", "/clusters/{name}", cluster_edits.delete),
     Operation("POST", "/clusters/{name}/duplicate", cluster_edits.duplicate, (Param("new_name", "string"),)),
     Operation("POST", "/clusters/{name}/test", cluster_test.run_hello, slow=True),
+    Operation("POST", "/sessions/{name}/close", session_actions.close, slow=True),
+    Operation("POST", "/sessions/{name}/restart", session_actions.restart, slow=True),
     Operation(
         "POST",
         "/ray/{verb}",

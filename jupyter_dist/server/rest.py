@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from tornado.iostream import StreamClosedError
 from ..errors import DistError, InputError, RunNotFound
 from ..folder import runs_root
 from ..queries.media_pages import Raw
+from ..text.cancellation import Cancellation
 from .operations import OPERATIONS, Operation
 from .websocket import WatchSocket
 
@@ -27,6 +29,9 @@ BASE = "jupyter-dist/api"
 T = TypeVar("T")
 _STALLED_S = 600.0
 """Time after which a download's client counts as gone if it has received nothing."""
+_LEAST_PACKED = 1024
+_PACKING = 3
+"""Level of compression. A higher level takes twice the time for 10 % fewer bytes."""
 _NO_RIGHTS = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 # Two pools: a stack dump or a search takes seconds, and pages of logs must not wait behind them.
 _quick = ThreadPoolExecutor(4, "jupyter-dist")
@@ -40,6 +45,11 @@ class RestHandler(APIHandler):
 
     def initialize(self, operations: dict[str, Operation]) -> None:
         self._operations = operations
+        self._cancellation = Cancellation()
+
+    def on_connection_close(self) -> None:
+        self._cancellation.cancel()
+        super().on_connection_close()
 
     @web.authenticated
     @authorized
@@ -71,17 +81,23 @@ class RestHandler(APIHandler):
         self.check_xsrf_cookie()
         try:
             arguments = {**operation.arguments(self._given(method)), **path}
+            if operation.cancellable:
+                arguments["cancellation"] = self._cancellation
             if operation.file is not None:
                 await self._send_file(operation, arguments, operation.file)
                 return
             if operation.content:
                 self._send_content(await _in_thread(_called, operation, arguments, slow=operation.slow))
                 return
-            answer = await _in_thread(_encoded, operation, arguments, slow=operation.slow)
+            packed = "gzip" in self.request.headers.get("Accept-Encoding", "")
+            answer, packed = await _in_thread(_encoded, operation, arguments, packed, slow=operation.slow)
         except DistError as error:
             self._refuse(error)
             return
         self.set_header("Cache-Control", "no-store")
+        self.set_header("Vary", "Accept-Encoding")
+        if packed:
+            self.set_header("Content-Encoding", "gzip")
         self.finish(answer)
 
     def _given(self, method: str) -> dict[str, Any]:
@@ -103,6 +119,8 @@ class RestHandler(APIHandler):
             self.set_status(404)
         else:
             self.set_status(400 if isinstance(error, InputError) else 409)
+            if isinstance(error, InputError) and error.field is not None:
+                answer["field"] = error.field
         self.finish(json.dumps(answer))
 
     def _send_content(self, found: Raw) -> None:
@@ -148,16 +166,19 @@ def _file_name(
         return f"{id}-{file}"
     part = f"-rank-{rank}" if rank is not None else f"-{launcher}" if launcher is not None else ""
     # Users see attempts counted from 1.
-    return f"{id}{part}{'' if attempt is None else f'-attempt-{attempt + 1}'}.log"
+    return f"{id}{part}{'' if attempt is None else f'-attempt-{attempt}'}.log"
 
 
 def _called(operation: Operation, arguments: dict[str, Any]) -> Any:
     return operation.answer(**arguments)
 
 
-def _encoded(operation: Operation, arguments: dict[str, Any]) -> str:
+def _encoded(operation: Operation, arguments: dict[str, Any], packed: bool) -> tuple[bytes, bool]:
+    """Return the answer as JSON, and whether it is compressed."""
     # Encoded in the thread too, because a page or many curves are a megabyte.
-    return json.dumps(operation.answer(**arguments), allow_nan=False)
+    found = json.dumps(operation.answer(**arguments), allow_nan=False).encode()
+    packed = packed and len(found) >= _LEAST_PACKED
+    return (gzip.compress(found, _PACKING) if packed else found), packed
 
 
 async def _in_thread(fn: Callable[..., T], *args: Any, slow: bool = False) -> T:

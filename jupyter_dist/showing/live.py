@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import select
 import time
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -17,10 +18,13 @@ from ..folder import RunFolder
 from ..job import State, Status
 from ..launch import submission
 from ..manage import stop
+from ..manage.rank_prompts import Prompts
 from ..record import reader
 from ..record.cursor import Tail
+from ..record.file_changes import FileChanges
 from ..text.safe import one_line
 from . import failure_report
+from .debugger.conversation import converse
 from .display import command, in_kernel, kernel_is_ending
 from .screens import KernelScreen, PlainScreen
 from .summary_curves import SummaryCurves
@@ -56,6 +60,9 @@ class Screen(Protocol):
     def show(self, view: View, changed: bool) -> None:
         """Draw if needed. Called after every poll, many times a second."""
 
+    def pause(self, view: View) -> None:
+        """Draw all lines, and remove what is redrawn in place, because the prompt of a rank follows."""
+
     def close(self, view: View) -> None:
         """Draw for the last time."""
 
@@ -85,7 +92,8 @@ def follow(
     while True:
         try:
             if follower is None:
-                follower = _Follower(run.folder, display or _screen(run if result else None, interrupt))
+                screen = display or _screen(run if result else None, interrupt)
+                follower = _Follower(run.folder, screen, answers=interrupt == "stop")
             if follower.interrupted(interrupts, interrupt) or follower.step():
                 return
         except KeyboardInterrupt:
@@ -115,17 +123,29 @@ def _kernel_ends() -> bool:
     return False
 
 
+_unused: list[FileChanges] = []
+
+
 class _Follower:
     """Reader of one run for one screen."""
 
-    def __init__(self, folder: RunFolder, screen: Screen) -> None:
+    def __init__(self, folder: RunFolder, screen: Screen, *, answers: bool) -> None:
+        """`answers`: let the user answer ranks that wait."""
         job = reader.job(folder)
         share = max(2 << 10, min(_TAIL_BYTES, _ALL_TAIL_BYTES // max(1, job.world_size)))
         self._folder = folder
         self._screen = screen
+        self._answers = answers
         self._view = View(folder, job, keep=screen.keep, colour=screen.colour, raises=screen.raises)
         self._tail = Tail(folder, tail_bytes=share, metrics=False)
         self._curves = SummaryCurves(folder)
+        # Linux takes milliseconds to close a descriptor of inotify, so the next run gets this one.
+        self._changes = _unused.pop() if _unused else FileChanges()
+        self._written: select.poll | None = None
+        fd = self._changes.fileno()
+        if fd is not None and self._changes.watch(folder.path):
+            self._written = select.poll()
+            self._written.register(fd, select.POLLIN)
         self._pause = _QUICK_S
         self._quick_until = time.monotonic() + _STAY_QUICK_S
         self._answered = 0
@@ -141,7 +161,7 @@ class _Follower:
                 f"left; the run goes on. See it again: {command()} attach {self._folder.id}, "
                 f"stop it: {command()} stop {self._folder.id}"
             )
-            self._screen.close(self._view)
+            self.close()
             return True
         kill = self._answered > 1
         note = "killing … interrupt again to leave it" if kill else "stopping … interrupt again to kill it"
@@ -154,6 +174,10 @@ class _Follower:
         return False
 
     def close(self) -> None:
+        if self._written is not None:
+            self._written = None
+            self._changes.clear()
+            _unused.append(self._changes)
         self._screen.close(self._view)
 
     def step(self) -> bool:
@@ -164,7 +188,7 @@ class _Follower:
         changed = self._view.feed(batch, began)
         self._curves.take(batch.status.attempt, began)
         if batch.status.state is State.UNWATCHED and not self._take_on(batch.status):
-            self._screen.close(self._view)
+            self.close()
             return True
         if batch.status.state.ended:
             # Limited, because a lost run's ranks may still be writing.
@@ -172,9 +196,11 @@ class _Follower:
                 self._view.feed(rest, began)
             self._view.note = None
             self._view.end(time.monotonic())
-            self._screen.close(self._view)
+            self.close()
             return True
         self._screen.show(self._view, changed)
+        if batch.status.waits and self._answers and not self._answered:
+            self._converse()
         now = time.monotonic()
         if batch.skipped:
             # The log grows faster than can be shown. Frequent reads would only take CPU time from the ranks.
@@ -188,6 +214,11 @@ class _Follower:
         # With many ranks a poll takes long. The pause limits this loop to a quarter of a core.
         self._rest(max(self._pause, 3 * (now - began)), written)
         return False
+
+    def _converse(self) -> None:
+        """Let the user answer the ranks that wait. Blocks. An interrupt stops the run, as always."""
+        self._screen.pause(self._view)
+        converse(Prompts(self._folder), until_all_run=True)
 
     def _take_on(self, status: Status) -> bool:
         """Start another supervisor for the run, once. Returns false if that did not help."""
@@ -208,13 +239,17 @@ class _Follower:
     def _rest(self, seconds: float, written: int) -> None:
         """Sleep until `seconds` have passed or the state is newer than `written`.
 
-        So the end is shown at once.
+        So the end is shown at once. A notification replaces 100 looks a second, which would take CPU time
+        from the ranks.
         """
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             if self._state_written() != written:
                 return
-            time.sleep(min(left, _GLANCE_S))
+            if self._written is None:
+                time.sleep(min(left, _GLANCE_S))
+            elif self._written.poll(1e3 * left):
+                self._changes.take()
 
     def _state_written(self) -> int:
         try:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ..record.reader import Event
 from ..text.format import clock, number, size
-from ..text.progress_bar import Bar
-from ..text.safe import one_line
+from ..text.progress_bar import Bar, behind
 
 __all__ = ["Progress"]
 
@@ -13,6 +12,7 @@ _BLOCKS = " ▏▎▍▌▋▊▉█"
 _BAR_WIDTH = 20
 _KEEP = 16
 _BYTES = "B"
+_WIDTH = 60
 
 
 class Progress:
@@ -28,14 +28,13 @@ class Progress:
 
     def feed(self, event: Event) -> None:
         """Add a progress event. An invalid event is skipped, because a rank may write anything."""
-        key, n, total = event.data.get("id"), _float(event.data.get("n")), _float(event.data.get("total"))
-        if not isinstance(key, int) or n is None:
+        key = event.data.get("id")
+        if not isinstance(key, int):
             return
-        bar = self._bars.setdefault(key, {}).setdefault(event.rank, Bar())
-        desc = one_line(str(event.data.get("desc") or ""), 40)
-        bar.take(event.time, n, total if total and total > 0 else None, desc)
-        note, unit = event.data.get("note") or "", event.data.get("unit") or ""
-        bar.say(one_line(str(note), 60), one_line(str(unit), 20), event.data.get("closed") is True)
+        bar = self._bars.get(key, {}).get(event.rank) or Bar()
+        if not bar.take({**event.data, "time": event.time}, _WIDTH):
+            return
+        self._bars.setdefault(key, {})[event.rank] = bar
         self._newest[key] = event.time
         if len(self._bars) > _KEEP:
             oldest = min(self._newest, key=lambda k: self._newest[k])
@@ -52,7 +51,7 @@ class Progress:
 
 
 def _line(bars: dict[int, Bar], over: bool) -> str:
-    slowest = min(bars, key=lambda rank: (bars[rank].closed, bars[rank].share, rank))
+    slowest = behind(bars)
     bar = bars[slowest]
     parts = [f"{bar.desc}:"] if bar.desc else []
     rate = bar.rate()
@@ -69,7 +68,7 @@ def _line(bars: dict[int, Bar], over: bool) -> str:
             parts.append(f" {clock((bar.total - bar.n) / rate)} left")
     if bar.note:
         parts.append(f" {bar.note}")
-    fastest = max(other.n for other in bars.values())
+    fastest = max(other.n for other in bars.values() if other.loop == bar.loop)
     if fastest > bar.n:
         parts.append(f" slowest is rank {slowest}, the fastest is at {number(fastest)}")
     return " ".join(parts)
@@ -83,10 +82,3 @@ def _bar(share: float) -> str:
     eighths = int(share * _BAR_WIDTH * 8)
     full, rest = divmod(eighths, 8)
     return f"▕{'█' * full}{_BLOCKS[rest] if rest else ''}".ljust(_BAR_WIDTH + 1) + "▏"
-
-
-def _float(value: object) -> float | None:
-    """Return the value as a float if it is a number that a bar can show, else None."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return None
-    return float(value) if -1e15 < value < 1e15 else None

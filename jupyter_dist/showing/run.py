@@ -11,8 +11,9 @@ from ..errors import DistError, InputError, RunFailed, RunStopped
 from ..folder import RunFolder
 from ..job import Job, State, Status, rank_count
 from ..launch import submission
-from ..manage import run_model, stack_request
+from ..manage import run_model, stack_request, trace_request
 from ..manage import stop as stop_runs
+from ..queries.rank_reports import said
 from ..record import reader, run_labels
 from ..record.failures import failures, stacks
 from ..record.failures.failures import RankError
@@ -21,7 +22,9 @@ from ..record.metrics import points as metric_points
 from ..record.metrics import usage_points
 from ..record.outputs.logged_media import Media, media_of
 from ..record.outputs.results import Results
+from ..record.steps.step_times import RunSteps
 from . import display, failure_report
+from . import scaling as scaling_report
 from . import summary as _summary
 from . import trials as trial_table
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Run"]
 
 _METRIC_COLUMNS = ("rank", "step", "name", "value", "time")
+_PROFILE_COLUMNS = "steps step_s data_s compute_s collectives_s samples_per_s gc gc_s by".split()
 _MAX_PAUSE_S = 0.05
 
 
@@ -127,6 +131,22 @@ class Run:
         return _frame(usage_points.points(self.folder))
 
     @property
+    def profile(self) -> pandas.DataFrame:
+        """Where the time of the training steps goes so far, in the newest attempt: a row for each rank.
+
+        - `steps`, and `step_s`: the number of steps, and the seconds of a step.
+        - `data_s`, `collectives_s`: the seconds of a step in which the rank waited for data, and in
+          collectives. NaN if the rank has seen none.
+        - `compute_s`: the rest of the step. It contains what no other column measures.
+        - `samples_per_s`: NaN if the size of the batches is unknown.
+        - `gc`, `gc_s`: the number of garbage collections, and their seconds in all.
+        - `by`: what ended a step: "optimizer" (torch), "batch" (Keras), "progress" (`dist.progress`) or "log"
+          (`dist.log`).
+        """
+        status = self.status
+        return _profile(said(self.folder, status.attempt, rank_count(self.job, status)).refresh().steps)
+
+    @property
     def media(self) -> Media:
         """The media logged so far, for example with `dist.log(image=figure)`.
 
@@ -140,10 +160,26 @@ class Run:
         """The trials of a tuning run so far, one row each.
 
         The columns are number, state, value (of the objective), one for each parameter, reason, started,
-        ended and run. The times are seconds since the epoch. `run` is the trial's id, which `attach` accepts.
+        ended and run. The times are datetimes in UTC. `run` is the trial's id, which `attach` accepts.
         Raises DistError if the run is not a tuning run.
         """
         return trial_table.frame(self.folder)
+
+    @property
+    def scaling(self) -> pandas.DataFrame:
+        """The sizes of a run with --scaling so far, a row for each number of ranks.
+
+        - `throughput`, `unit`: samples/s, or steps/s if the size of the batches is unknown, of all ranks.
+        - `speedup`, `efficiency`: against the smallest size. `low`, `high`: the range of the efficiency.
+        - `limit`, `why`: data, compute, communication, straggler or unknown.
+        - `step_s`, `data_s`, `compute_s`, `collectives_s`: the seconds of a rank's mean step.
+        - `usd_per_hour`, `usd_per_million`: the list price, if the backend knows it.
+        - `projected`: whether nobody has measured this size. The range is then what two laws say.
+        - `state`, `reason`, `run`: the run of this size, whose id `attach` accepts.
+
+        Raises DistError if the run was started without --scaling.
+        """
+        return scaling_report.frame(self.folder)
 
     @property
     def best(self) -> Run:
@@ -222,6 +258,14 @@ class Run:
         """Return where every running rank is in its Python code, without stopping the rank."""
         return stack_request.take(self.folder, timeout_s, all_threads=all_threads)
 
+    def trace(self, steps: int | None = None, for_s: float | None = None) -> Path:
+        """Trace some training steps of all running ranks with torch's profiler, into one file for Perfetto.
+
+        `steps`: the number of steps, by default 10. `for_s`: the length in seconds instead. Blocks until the
+        file is there. The ranks continue to train. Raises DistError if no rank can be traced.
+        """
+        return trace_request.take(self.folder, steps, for_s).path
+
     def raise_for_state(self) -> None:
         """Raise RunFailed (also for a lost run) or RunStopped with the reason, otherwise do nothing.
 
@@ -297,3 +341,21 @@ def _frame(points: Iterable[metric_points.MetricPoint]) -> pandas.DataFrame:
         {"rank": "int64", "step": "Int64", "value": "float64", "time": "float64"}
     )
     return typed
+
+
+def _profile(found: RunSteps) -> pandas.DataFrame:
+    import pandas
+
+    nan = float("nan")
+    rows = {}
+    for rank, total in found.totals():
+        parts = (total.wall_s, total.data_s, total.rest_s, total.wait_s)
+        rate = nan if total.samples is None or not total.wall_s else total.samples / total.wall_s
+        rows[rank] = (
+            total.steps,
+            *(nan if part is None else part / total.steps for part in parts),
+            *(rate, total.gc, total.gc_s, found.ranks[rank].by),
+        )
+    index = pandas.Index(rows, name="rank", dtype="int64")
+    frame: pandas.DataFrame = pandas.DataFrame(list(rows.values()), index=index, columns=_PROFILE_COLUMNS)
+    return frame

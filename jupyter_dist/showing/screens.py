@@ -74,6 +74,12 @@ class KernelScreen:
             self._pending = False
             self._draw(view)
 
+    def pause(self, view: View) -> None:
+        """Draw what the throttle has kept back. The prompt appears below the display."""
+        if not self._view and self._pending:
+            self._drawn, self._pending = time.monotonic(), False
+            self._draw(view)
+
     def close(self, view: View) -> None:
         self._draw(view, last=True)
 
@@ -212,6 +218,12 @@ class PlainScreen:
         hold = self._HOLD_S if view.job.world_size > 1 else 0.0
         self._draw(view, now - hold, now)
 
+    def pause(self, view: View) -> None:
+        now = time.monotonic()
+        self._draw(view, now, now)
+        self._write(self._erased() if self._tty else "")
+        self._bar = ""
+
     def close(self, view: View) -> None:
         now = time.monotonic()
         self._draw(view, now, now, last=True)
@@ -232,11 +244,13 @@ class PlainScreen:
         bar = "" if last else self._bar_lines(view)
         text = "".join(f"{line}\n" for line in out)
         if self._tty and (text or bar != self._bar):
-            above = self._bar.count("\n")
-            erase = "\r\x1b[2K" + above * "\x1b[A\x1b[2K" if self._bar else ""
-            text = erase + text + bar
+            text = self._erased() + text + bar
             self._bar = bar
         self._write(text)
+
+    def _erased(self) -> str:
+        above = self._bar.count("\n")
+        return "\r\x1b[2K" + above * "\x1b[A\x1b[2K" if self._bar else ""
 
     def _plain(self, line: str) -> str:
         return line if self.colour else clean(line, colour=False)

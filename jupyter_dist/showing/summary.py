@@ -12,16 +12,18 @@ from typing import Any
 from ..folder import RunFolder, find_exact
 from ..job import Job, RankState, State, Status, rank_count
 from ..queries.answers.runs import SavedOutput
+from ..queries.rank_reports import said
 from ..record import reader
 from ..record.failures import failures
 from ..record.failures.card import card as failure_card
 from ..record.failures.wording import what
 from ..record.outputs.results import alike, result_events
+from ..record.trials import search_of
 from ..text.fold import ranges
 from ..text.format import count, duration, number, signal_name, size
 from ..text.safe import both_ends, one_line
-from ..text.svg import Curves, Series, charts
-from . import failure_report, summary_curves, trials
+from ..text.svg import Curves, charts
+from . import failure_report, scaling, summary_curves, trials
 from .kept_displays import kept_displays
 
 __all__ = ["Summary", "gather", "of", "title_of"]
@@ -62,10 +64,12 @@ class Summary:
     """Whether `displays` contains the log's last lines."""
     told: str = ""
     """The backend's text on the run, for example its bill."""
+    notes: tuple[str, ...] = ()
+    """Hints on mistakes that raised no error."""
 
     def text(self) -> str:
         parts = [self.title]
-        parts += filter(None, (self.headline, self.told))
+        parts += filter(None, (self.headline, self.told, *self.notes))
         if self.rows:  # none while the supervisor starts
             parts += ["", *_aligned([self.columns, *self.rows])]
         if self.more_ranks:
@@ -92,6 +96,7 @@ class Summary:
             parts.append(f"<div>{html.escape(self.headline)}</div>")
         if self.told:
             parts.append(f"<div>{html.escape(self.told)}</div>")
+        parts += [f"<div>{html.escape(note)}</div>" for note in self.notes]
         if self.rows:
             parts.append(_table(self.columns, self.rows))
         if self.more_ranks:
@@ -134,12 +139,13 @@ def gather(folder: RunFolder) -> Summary:
     kinds = {**{rank: alike(event) for rank, event in events.items()}, **failed}
     rows, more_ranks = _rows(status, results, kinds)
     curves = summary_curves.curves(folder)
-    last = [_last_values(name, found.series) for name, found in list(curves.items())[:_MAX_METRICS]]
+    last = [_last_values(name, found) for name, found in list(curves.items())[:_MAX_METRICS]]
     card = failure_card(folder, status, errors)
     if status.state is State.STOPPED and card is not None and not card.places:
         card = None  # the headline says it
     text = "" if card is None else failure_report.report(card)
     displays = kept_displays(folder, job, status)
+    reports = said(folder, status.attempt, rank_count(job, status)).refresh_shown()
     return Summary(
         title=_title(job, status),
         headline=failure_report.headline(status, errors),
@@ -155,17 +161,20 @@ def gather(folder: RunFolder) -> Summary:
         displays=displays.html,
         has_log=displays.has_log,
         told=one_line(status.told or "", 600),
+        notes=tuple(f"note: {hint}" for hint in reports.hints()),
     )
 
 
 def _of_tuning(folder: RunFolder, status: Status, job: Job) -> Summary:
-    columns, rows, more = trials.rows(job, folder)
-    headline = trials.headline(job, folder)
+    assert job.tuning is not None
+    sizes = search_of(job.tuning).sizes
+    columns, rows, more = (*scaling.rows(job, folder), 0) if sizes else trials.rows(job, folder)
+    headline = "" if sizes else trials.headline(job, folder)
     said = failure_report.headline(status, [])
     card = failure_card(folder, status, [])
     return Summary(
         title=_title(job, status),
-        headline=f"{said}\n{headline}" if said else headline,
+        headline="\n".join(filter(None, (said, headline))),
         rows=rows,
         more_ranks=more,
         metrics=[],
@@ -174,10 +183,17 @@ def _of_tuning(folder: RunFolder, status: Status, job: Job) -> Summary:
         failure="" if card is None else failure_report.report(card)[:16_000],
         card_html="" if card is None else failure_report.card_html(card),
         logs=one_line(f"{folder.path}-t*", 600),
-        hint=_hint(status) or "run.trials: all of them, run.best: the best one as a run",
+        hint=_hint(status)
+        or (
+            "run.scaling: the table, run.trials: the runs"
+            if sizes
+            else "run.trials: all of them, run.best: the best one as a run"
+        ),
         told=one_line(status.told or "", 600),
         columns=columns,
         more="more trial: run.trials",
+        notes=tuple(scaling.sentences(job, folder)) if sizes else (),
+        displays=scaling.picture(job, folder) if sizes else "",
     )
 
 
@@ -190,7 +206,9 @@ def _hint(status: Status) -> str:
 def title_of(job: Job, status: Status) -> str:
     """Return for example `succeeded: 8 ranks on local, 12.3 s`."""
     what = count(rank_count(job, status), "rank")
-    if job.tuning is not None:
+    if job.tuning is not None and (sizes := search_of(job.tuning).sizes):
+        what = f"scaling over {', '.join(map(str, sizes))} ranks"
+    elif job.tuning is not None:
         what = f"tuning with {count(int(job.tuning['trial']['world_size']), 'rank')} a trial"
     where = one_line(job.where, 40)
     text = f"{status.state}: {what} on {f'{one_line(job.cluster, 64)} ({where})' if job.cluster else where}"
@@ -198,7 +216,7 @@ def title_of(job: Job, status: Status) -> str:
     if began:
         text += f", {duration((status.ended or time.time()) - began)}"
     if status.attempt:
-        text += f", {status.attempt + 1} attempts"
+        text += f", {count(status.attempt, 'restart')}"
     return text
 
 
@@ -303,14 +321,13 @@ def _span(values: Sequence[float], show: Callable[[float], str]) -> str:
     return f"{low_number if low_unit == high_unit else low} – {high}"
 
 
-def _last_values(name: str, series: Sequence[Series]) -> tuple[str, ...]:
-    last = [one.values[-1] for one in series]
+def _last_values(name: str, curves: Curves) -> tuple[str, ...]:
+    last = curves.last.values()
     finite = [value for value in last if math.isfinite(value)]
     # The mean of a diverged rank stays nan, so that the user sees it.
     mean = sum(value / len(last) for value in last)
     between = f"{number(min(finite))} – {number(max(finite))}" if len(last) > 1 and finite else ""
-    step = max(one.steps[-1] for one in series)
-    return (name, number(step), number(mean), between, ranges((one.rank for one in series), 30))
+    return name, number(curves.step), number(mean), between, ranges(sorted(curves.last), 30)
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ..errors import DistError
 from ..folder import RunFolder
 from ..job import rank_count
 from ..record import reader
+from ..record.metrics.common_step import departed
 from ..record.metrics.digest import Band, Digest, Metric
 from ..record.metrics.digest_file import DigestFile
 from ..text.safe import one_line
@@ -52,8 +54,10 @@ def curves(folder: RunFolder) -> dict[str, Curves]:
     Of a long curve, only the lowest and highest points of its stretches and its last point are returned.
     """
     job = reader.job(folder)
-    ranks = rank_count(job, reader.status(folder))
+    status = reader.status(folder)
+    ranks = rank_count(job, status)
     found: dict[str, list[Metric]] = {}
+    newest: dict[str, int] = {}
     first: dict[str, tuple[int, float]] = {}
     for attempt in folder.attempts():
         digest = (
@@ -62,8 +66,13 @@ def curves(folder: RunFolder) -> dict[str, Curves]:
         for name, metric in digest.metrics.items():
             shown = one_line(name, 60)
             found.setdefault(shown, []).append(metric)
+            newest[shown] = attempt
             first[shown] = min(first.get(shown, (attempt, math.inf)), (attempt, metric.first))
-    return {name: _joined(found[name]) for name in sorted(found, key=lambda name: first[name])}
+    gone = departed(status)
+    return {
+        name: _joined(found[name], gone if newest[name] == status.attempt else ())
+        for name in sorted(found, key=lambda name: first[name])
+    }
 
 
 def _of_attempt(folder: RunFolder, attempt: int, ranks: int) -> Digest:
@@ -85,7 +94,7 @@ def _found_in_logs(folder: RunFolder, attempt: int, ranks: int) -> Digest:
     return digest
 
 
-def _joined(metrics: list[Metric]) -> Curves:
+def _joined(metrics: list[Metric], without: Collection[int]) -> Curves:
     """Join one metric of several attempts, one attempt after the other."""
     ranks = sorted({rank for metric in metrics for rank in metric.last})
     series = []
@@ -96,7 +105,9 @@ def _joined(metrics: list[Metric]) -> Curves:
     for metric in metrics:
         if metric.band is not None:
             band.absorb(metric.band)
-    return Curves(series, band.points())
+    last = metrics[-1].recent.last(without)
+    found = Curves(series, band.points())
+    return found if last is None else dataclasses.replace(found, step=last.step, last=last.values)
 
 
 def _points(metric: Metric, rank: int) -> Iterator[tuple[float, float]]:

@@ -9,8 +9,8 @@ from ..folder import RunFolder
 from ..job import Job
 from ..record import reader, trials
 from ..record.trials import RUNNING, SUCCEEDED, Trial
-from ..search.spec import Search
-from ..text.format import duration, number
+from ..search.spec import RANKS, Search
+from ..text.format import count, duration, number
 from ..text.safe import one_line
 from ..worker import listing
 
@@ -55,6 +55,8 @@ def frame(folder: RunFolder) -> pandas.DataFrame:
     typed: pandas.DataFrame = pandas.DataFrame(table, columns=[*_FIRST, *shown.values(), *_LAST]).astype(
         {"number": "int64", "value": "float64", "started": "float64", "ended": "float64"}
     )
+    for name in ("started", "ended"):
+        typed[name] = pandas.to_datetime(typed[name], unit="s", utc=True)
     return typed
 
 
@@ -151,6 +153,8 @@ def _line(trial: Trial, search: Search) -> str:
         if trial.value is None
         else f"{one_line(search.metric, 60)} {number(trial.value)}"
     )
+    if search.sizes:
+        return f"{count(int(trial.parameters[RANKS]), 'rank')} {one_line(trial.state, 20)}{took}: {what}"
     return f"trial {trial.number} {one_line(trial.state, 20)}{took}: {what} ({parameters_line(trial)})"
 
 

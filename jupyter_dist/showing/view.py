@@ -9,11 +9,16 @@ from collections import Counter
 from ..folder import RunFolder
 from ..job import Job, State, Status, rank_count
 from ..record.cursor import Batch
-from ..record.failures import stacks
+from ..record.failures import parting, stacks
+from ..record.hints import EVENT, Hints
 from ..record.reader import Event, Line
+from ..record.steps.step_times import RunSteps
 from ..text.fold import Entry, Fold
 from ..text.format import count, duration, signal_name, size
 from ..text.safe import clean, one_line
+from ..worker.output import events as kinds
+from .display import command
+from .native_frames import NativeFrames
 from .progress import Progress
 from .traceback_filter import TracebackFilter
 from .trials import TrialLines
@@ -51,23 +56,31 @@ class View:
         self._colour = colour
         self._raises = raises
         self._tracebacks: TracebackFilter | None = None
+        self._native = NativeFrames()
         self._attempt: int | None = None
         self._restarted: str | None = None
         """Why this attempt was started. Its line among the log lines shows the reason."""
         self._stall: tuple[float, str] | None = None
         self._stall_read = 0.0
+        self._hints = Hints()
+        self._hints_shown: set[str] = set()
         self._trials = TrialLines(folder, job)
+        self._steps: RunSteps | None = RunSteps()
+        """The times of steps until a straggler has been named."""
 
     def feed(self, batch: Batch, now: float) -> bool:
         """Add a batch. Returns true if something besides the time has changed."""
         before = (self.status and (self.status.state, self.status.ranks, self.status.reason), self.stall_text)
         self.status = batch.status
-        events = [event for event in batch.events if event.kind in ("progress", "note")]
+        events = [event for event in batch.events if event.kind in ("progress", "note", EVENT)]
         self.left_out_bytes += batch.skipped
         for line in self._newest(batch.lines):
             self._line(line, now)
         for event in events:
             self._event(event, now)
+        self._take_steps(batch, now)
+        if any(event.kind == EVENT for event in events):
+            self._show_hints(now)
         trials = self._trials.new()
         for text in trials:
             self.fold.mark(text, now)
@@ -98,6 +111,12 @@ class View:
         text = clean(line.text, limit=_MAX_TEXT, colour=self._colour)
         if self._raises and self._tracebacks is None:
             self._tracebacks = TracebackFilter(self.folder, line.attempt, _MAX_TEXT)
+            self._native = NativeFrames()
+        if self._raises:
+            instead = self._native.take(line.rank, clean(text, colour=False))
+            if instead == "":
+                return
+            text = text if instead is None else instead
         for shown in [text] if self._tracebacks is None else self._tracebacks.take(line.rank, text):
             self.fold.add(line.rank, shown, now)
 
@@ -115,12 +134,28 @@ class View:
         if event.kind == "progress":
             if event.attempt == self._attempt:
                 self.progress.feed(event)
+        elif event.kind == EVENT:
+            self._hints.take(event.rank, event.data)
         elif not event.data.get("printed"):
             self.fold.add(event.rank, f"note: {one_line(str(event.data.get('text')), 300)}", now)
 
-    def _attempts(self) -> int:
-        """Return the greatest possible number of attempts, including those that only took another port."""
-        return 1 + self.job.max_restarts + (self.status.port_retries if self.status else 0)
+    def _take_steps(self, batch: Batch, now: float) -> None:
+        """Name a rank that the others wait for, once."""
+        found = [event for event in batch.events if event.kind == kinds.STEPS]
+        if self._steps is None or not found:
+            return
+        for event in found:
+            if event.attempt == self._attempt or self._attempt is None:
+                self._steps.take(event.rank, event.data)
+        if sentence := self._steps.verdict(rank_count(self.job, batch.status)).sentence:
+            self.fold.mark(f"note: {sentence}", now)
+            self._steps = None
+
+    def _show_hints(self, now: float) -> None:
+        for hint in self._hints.found():
+            if hint.name not in self._hints_shown:
+                self._hints_shown.add(hint.name)
+                self.fold.mark(f"note: {hint}", now)
 
     def _new_attempt(self, attempt: int, now: float) -> None:
         if self._attempt is not None and attempt > self._attempt:
@@ -128,8 +163,10 @@ class View:
             reason = self.status.reason if self.status else None
             why = f": {one_line(reason, 200)}" if reason else ""
             self._restarted = reason
-            self.fold.mark(f"── attempt {attempt + 1} of {self._attempts()}{why} ──", now)
+            self._steps = RunSteps() if self._steps is not None else None
+            self.fold.mark(f"── attempt {attempt}{why} ──", now)
             self.progress.clear()
+            self._hints = Hints()
         if self._attempt is None or attempt > self._attempt:
             self._attempt = attempt
 
@@ -161,6 +198,9 @@ class View:
         except OSError as error:
             text = f"their stacks cannot be read: {error}"
         lines = text.split("\n")
+        parted = parting.of_running(self.folder, self.status) if self.status else ""
+        if parted:
+            lines.insert(0, parted)
         if len(lines) > _STALL_LINES:
             lines = [*lines[:_STALL_LINES], "… all of them: run.stacks() or %dist stacks"]
         self._stall = (stall.since, "\n".join(lines))
@@ -206,11 +246,16 @@ class View:
         elif self.job.tuning is None:
             parts.append(count(rank_count(self.job, status), "rank"))
         if status.attempt or self.job.max_restarts:
-            parts.append(f"attempt {status.attempt + 1} of {self._attempts()}")
+            # Restarts that only took another port do not count towards the user's limit.
+            most = self.job.max_restarts + status.port_retries
+            if status.attempt > most:  # an elastic run starts its ranks anew more often
+                parts.append(f"attempt {status.attempt}")
+            else:
+                parts.append(f"{status.attempt} of {count(most, 'restart')}")
         if self.note:
             parts.append(self.note)
         elif status.reason and (status.state.ended or status.reason != self._restarted):
-            parts.append(one_line(status.reason, 200))
+            parts.append(one_line(status.reason, 200).replace("%dist debug", f"{command()} debug"))
         return " · ".join(parts)
 
 

@@ -25,6 +25,7 @@ from ..folder import RunFolder, runs_root, trials_of
 from ..manage import actions
 from ..queries.answers.runs import Snapshot
 from ..queries.snapshot import snapshot
+from ..text.cancellation import Cancellation
 from . import frontends
 from .downloads import Downloads
 
@@ -56,7 +57,6 @@ export default {
 _METHODS: dict[str, Callable[..., Any]] = {
     "run": queries.run,
     "log_page": queries.log_page,
-    "log_search": queries.log_search,
     "curves": queries.curves,
     "errors": queries.errors,
     "card": queries.card,
@@ -65,6 +65,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "media": queries.media,
     "media_page": queries.media_page,
     "usage": queries.usage,
+    "profile": queries.profile,
     "stacks": actions.stacks,
     "kept_stacks": queries.kept_stacks,
     "stop": actions.stop,
@@ -107,6 +108,7 @@ class RunWidget(anywidget.AnyWidget):
         self.last_used = 0.0
         self._downloads = Downloads()
         self._asked: collections.deque[Any] = collections.deque(maxlen=_REMEMBERED)
+        self._searches: dict[Any, Cancellation] = {}
         self.on_msg(self._on_message)
 
     def block(self) -> None:
@@ -155,6 +157,10 @@ class RunWidget(anywidget.AnyWidget):
             self._feed_soon()
         elif kind == "unwatch":
             self._watched_until = 0.0
+        elif kind == "cancel":
+            search = self._searches.get(content.get("ask"))
+            if search is not None:
+                search.cancel()
         elif kind == "ask":
             if content.get("ask") in self._asked:  # a view repeats what may have been lost
                 return
@@ -162,6 +168,8 @@ class RunWidget(anywidget.AnyWidget):
             if content.get("method") == "open":
                 self._answer(content)  # creates another widget, which must happen in the kernel's thread
                 return
+            if content.get("method") == "log_search":
+                self._searches[content.get("ask")] = Cancellation()
             # Some questions take seconds. The kernel, or its subshell, continues meanwhile.
             threading.Thread(target=self._answer, args=(content,), daemon=True).start()
 
@@ -178,12 +186,17 @@ class RunWidget(anywidget.AnyWidget):
                 chunk, answer["result"] = [found.data], found.content_type
             elif method == "open":
                 answer["result"] = self._open(**given)
+            elif method == "log_search":
+                search = self._searches[asked["ask"]]
+                answer["result"] = queries.log_search(self.run, **given, cancellation=search)
             else:
                 answer["result"] = _METHODS[method](self.run, **given)
         except RunNotFound as error:
             answer |= {"error": str(error), "missing": str(runs_root())}
         except Exception as error:  # whatever it is, because a view waits for an answer
             answer["error"] = str(error) or type(error).__name__
+        finally:
+            self._searches.pop(asked.get("ask"), None)
         self.send(answer, chunk)
 
     def _open(self, trial: str) -> str:

@@ -6,16 +6,21 @@ from .last_run import last_run_id
 from .origin import Origin, origin_in
 from .run_start import describe, start_call, start_cell, warn
 from .script import read_script, start_script
+from .session_cells import cell_in_session, describe_in_session
+from .session_object import session
 
 __all__ = [
     "Origin",
     "attach",
+    "cell_in_session",
     "describe",
+    "describe_in_session",
     "finish",
     "last_run_id",
     "origin_in",
     "read_script",
     "run",
+    "session",
     "start_call",
     "start_cell",
     "start_function",

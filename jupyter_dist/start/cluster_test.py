@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .. import backends, clusters
 from ..errors import InputError
-from ..options import parse_hosts, read_hostfile
+from ..host_list import parse_hosts, read_hostfile
 from ..plan.run_plan import make_plan
 from ..queries.answers.forms import ClusterTest
 from .origin import Origin

@@ -37,7 +37,10 @@ def run(
     stall_timeout: float | str = 300.0,
     ship_modules: str = "auto",
     kept_displays: str = "first",
+    no_hint: str | None = None,
     cold: bool = False,
+    pdb: bool = False,
+    debugpy: bool = False,
     hosts: str | None = None,
     options: Mapping[str, Any] | None = None,
     name: str | None = None,
@@ -51,6 +54,8 @@ def run(
     early_stopping: bool | str | None = None,
     warm_start: str | None = None,
     seed: int | None = None,
+    scaling: str | Sequence[int] | None = None,
+    steps: int | None = None,
     **kwargs: Any,
 ) -> Run:
     """Call `fn(*args, **kwargs)` on every rank. `run.results` has what each rank returned.
@@ -64,6 +69,8 @@ def run(
         tune: values to try for arguments of `fn`, as in `{"lr": "loguniform(1e-5,1e-1)", "batch": [32, 64]}`.
             Each trial is a run of its own. The parameters after `tune` set how to search. Without `tune` they
             are passed to `fn` as well.
+        scaling: numbers of ranks, as in `[1, 2, 4]`. The run measures `fn` with each of them.
+        steps: with `scaling`, the training steps after which each size ends.
         name, run_tags, note: labels of the run. If `fn` itself takes one of these names, it is passed to
         `fn`.
             `Run.name = …` sets the label later.
@@ -103,19 +110,25 @@ def _for_function(fn: Callable[..., Any], keywords: Mapping[str, Any]) -> dict[s
     Raises InputError if the keyword could mean either.
     """
     takes, anything = _named(fn)
-    theirs = {name: keywords[name] for name in OF_NAMES if name in takes and keywords[name] is not None}
+    theirs = {
+        name: keywords[name]
+        for name in (*OF_NAMES, "scaling")
+        if name in takes and keywords[name] is not None
+    }
     if theirs:
         keywords = {**keywords, **dict.fromkeys(theirs), "kwargs": {**keywords["kwargs"], **theirs}}
-    given = {name: keywords[name] for name in OF_TUNING if keywords[name] is not None}
-    if not keywords["tune"]:
-        own = {name: value for name, value in given.items() if anything or name in takes}
-        return {**keywords, **dict.fromkeys(own), "kwargs": {**keywords["kwargs"], **own}}
-    for name in given:
-        if name in takes:
-            raise InputError(
-                f"{name!r} is an option of tuning, but {_called(fn)}() has an argument with the same "
-                f"name. Set the function's argument with functools.partial({_called(fn)}, {name}=…)"
-            )
+    for about, word, names in (("tune", "tuning", OF_TUNING), ("scaling", "scaling", ("steps",))):
+        given = {name: keywords[name] for name in names if keywords[name] is not None}
+        if not keywords[about]:
+            own = {name: value for name, value in given.items() if anything or name in takes}
+            keywords = {**keywords, **dict.fromkeys(own), "kwargs": {**keywords["kwargs"], **own}}
+            continue
+        for name in given:
+            if name in takes:
+                raise InputError(
+                    f"{name!r} is an option of {word}, but {_called(fn)}() has an argument with the same "
+                    f"name. Set the function's argument with functools.partial({_called(fn)}, {name}=…)"
+                )
     return dict(keywords)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..backends import extensions_of
 from ..capture import notebook_history, payload_builder, payload_size
 from ..errors import InputError
+from ..folder import RunFolder
 from ..launch import provenance, submission
 from ..plan.rerun_flags import flags_to_keep
 from ..plan.run_plan import Plan
@@ -24,7 +25,16 @@ from .origin import Origin
 if TYPE_CHECKING:
     from ..showing.run import Run
 
-__all__ = ["describe", "start_call", "start_cell", "warn"]
+__all__ = [
+    "describe",
+    "launch_payload",
+    "payload_facts",
+    "payload_of_call",
+    "payload_of_cell",
+    "start_call",
+    "start_cell",
+    "warn",
+]
 
 _ALL_PARAMETERS = re.compile(r"\b(dist|jupyter_dist)\.parameters\(|\bimport .*\bparameters\b")
 """Pattern of a cell that asks for all tuned parameters. Such a cell need not name them."""
@@ -34,7 +44,7 @@ _WORTH_SAYING = 1_000_000
 
 def start_cell(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin) -> Run:
     """Start a run of a cell. Does not wait for the run. Raises DistError with nothing started."""
-    payload = _capture_cell(source, namespace, plan, origin)
+    payload = payload_of_cell(source, namespace, plan, origin)
     plan = _for_trials(plan, payload)
     _warn_of_variables(namespace, plan)
     return _launch(payload, _request(plan, source.removeprefix("\n"), origin), origin.directory)
@@ -47,17 +57,23 @@ def start_call(
 
     Does not wait for the run. Raises DistError with nothing started.
     """
-    payload = payload_builder.capture_call(
-        fn,
-        tuple(args),
-        dict(kwargs),
-        ship_modules=plan.run.ship_modules,
-        here=_is_here(plan),
-        **origin.for_capture(),
-    )
+    payload = payload_of_call(fn, args, kwargs, plan, origin)
     plan = _for_trials(plan)
     _warn_of_variables(sys.modules["__main__"].__dict__, plan)
     return _launch(payload, _request(plan, getattr(fn, "__qualname__", repr(fn)), origin), origin.directory)
+
+
+def launch_payload(
+    payload: payload_builder.Payload,
+    plan: Plan,
+    source: str,
+    origin: Origin,
+    session: Mapping[str, Any],
+    deliver: Callable[[RunFolder], None] | None,
+) -> Run:
+    """Start the run of a session's cell. `session`: see `Job.session`. `deliver`: see `submission.launch`."""
+    request = dataclasses.replace(_request(plan, source, origin), session=session)
+    return _launch(payload, request, origin.directory, deliver)
 
 
 def _for_trials(plan: Plan, payload: payload_builder.Payload | None = None) -> Plan:
@@ -65,7 +81,7 @@ def _for_trials(plan: Plan, payload: payload_builder.Payload | None = None) -> P
 
     Raises DistError.
     """
-    if plan.search is None:
+    if plan.search is None or plan.search.sizes:
         return plan
     from ..tuning import warm_start
 
@@ -117,23 +133,68 @@ def _warn_of_variables(namespace: Mapping[str, Any], plan: Plan) -> None:
         )
 
 
-def _capture_cell(
-    source: str, namespace: dict[str, Any], plan: Plan, origin: Origin
+def payload_of_call(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    plan: Plan,
+    origin: Origin,
+    without: Collection[str] = (),
+    also: Collection[str] = (),
+    modules: Collection[str] = (),
 ) -> payload_builder.Payload:
+    """Capture a call. `without`, `also`, `modules`: see `capture_cell`. Raises CaptureError."""
+    return payload_builder.capture_call(
+        fn,
+        tuple(args),
+        dict(kwargs),
+        without=without,
+        also=also,
+        modules=modules,
+        **_for_capture(plan, origin),
+    )
+
+
+def payload_of_cell(
+    source: str,
+    namespace: dict[str, Any],
+    plan: Plan,
+    origin: Origin,
+    without: Collection[str] = (),
+    also: Collection[str] = (),
+    modules: Collection[str] = (),
+) -> payload_builder.Payload:
+    """Capture a cell. `without`, `also`, `modules`: see `capture_cell`. Raises CaptureError."""
     return payload_builder.capture_cell(
         source,
         namespace,
         flags=origin.flags,
         argv=_argv(plan, origin),
-        ship_modules=plan.run.ship_modules,
-        here=_is_here(plan),
-        **origin.for_capture(),
+        without=without,
+        also=also,
+        modules=modules,
+        **_for_capture(plan, origin),
     )
+
+
+def _for_capture(plan: Plan, origin: Origin) -> dict[str, Any]:
+    """Return the arguments that the capture of a cell and of a call have in common."""
+    return {
+        "ship_modules": plan.run.ship_modules,
+        "here": _is_here(plan),
+        "other_python": _is_other_python(plan),
+        **origin.for_capture(),
+    }
 
 
 def _is_here(plan: Plan) -> bool:
     """Return whether all ranks surely run on this machine."""
     return plan.backend.capabilities.visible and plan.run.hosts is None and plan.run.hostfile is None
+
+
+def _is_other_python(plan: Plan) -> bool:
+    """Return whether ranks may have another version of Python. Those of this machine have the notebook's."""
+    return not _is_here(plan) and getattr(plan.options, "other_python", False)
 
 
 def _argv(plan: Plan, origin: Origin) -> tuple[str, ...]:
@@ -162,9 +223,17 @@ def _request(plan: Plan, source: str, origin: Origin) -> submission.Request:
     )
 
 
-def _launch(payload: payload_builder.Payload, request: submission.Request, directory: Path) -> Run:
+def _launch(
+    payload: payload_builder.Payload,
+    request: submission.Request,
+    directory: Path,
+    deliver: Callable[[RunFolder], None] | None = None,
+) -> Run:
     from ..showing.run import Run
 
+    if notebook_history.OLD_CLASS in (request.run.no_hint or "").split(","):
+        kept = [note for note in payload.notes if not note.endswith(notebook_history.OLD_CLASS)]
+        payload = dataclasses.replace(payload, notes=tuple(kept))
     notes = payload.notes
     # The note on a large payload also names the largest values.
     if payload.nbytes >= _WORTH_SAYING and not any(note.startswith(payload_size.SENDS) for note in notes):
@@ -172,7 +241,7 @@ def _launch(payload: payload_builder.Payload, request: submission.Request, direc
     # Printed before the start, because a large payload takes a while.
     for note in notes:
         display.tell(f"note: {note}")
-    place = submission.launch(request, payload)
+    place = submission.launch(request, payload, deliver)
     provenance.note_down(place, directory, payload.imports)
     return remember(Run(place))
 
@@ -182,18 +251,23 @@ def describe(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin)
 
     The cell is checked as well. Starts and writes nothing.
     """
-    payload = _capture_cell(source, namespace, plan, origin)
+    payload = payload_of_cell(source, namespace, plan, origin)
     return {
         "backend": plan.backend.name,
         "np": plan.world_size,
         "options": plan.options.model_dump(mode="json"),
-        "payload": {
-            "names": list(payload.header["names"]),
-            "bytes": payload.nbytes,
-            "modules": [shipped.path for shipped in payload.modules],
-            "notes": list(payload.notes),
-        },
+        "payload": payload_facts(payload),
         "request": submission.dry_run(_request(plan, source, origin)),
+    }
+
+
+def payload_facts(payload: payload_builder.Payload) -> dict[str, Any]:
+    """Return as JSON what is sent with a cell."""
+    return {
+        "names": list(payload.header["names"]),
+        "bytes": payload.nbytes,
+        "modules": [shipped.path for shipped in payload.modules],
+        "notes": list(payload.notes),
     }
 
 

@@ -14,16 +14,18 @@ from typing import Any
 
 from ..backends.interface import Handle
 from ..folder import make_attempt
-from ..job import Poll, RankState, Stall, State
+from ..job import Poll, RankState, State
 from ..processes.leftovers import end_leftovers
 from ..worker import layout
 from .backend_calls import Failure
 from .failure_reason import first_failed, why, why_again, why_failed
 from .phases import Event, Phase, after
+from .prompt_watch import PromptWatch, waiting
 from .reported_errors import ReportedErrors, clock_of_files
 from .retry import RetriedCall
 from .run_context import Outcome, RunContext
 from .stack_arrival import COLLECTIVES_S, StackArrival
+from .stall_watch import StallWatch
 from .status_writer import log
 from .termination import Ending, Termination
 
@@ -48,14 +50,17 @@ class Attempt:
             self.phase = Phase.SEARCHING
             self._may_submit = not context.job.env_names
         self.outcome: Outcome | None = None
-        self._number, self._base = self._writer.status.attempt, self._writer.status.reason
+        was = self._writer.status
+        self._number, self._base = was.attempt, None if was.waits else was.reason
         self._indexer = self._context.indexer(self._number)
         self._errors = ReportedErrors(self._context.folder, self._number)
+        self._prompts = PromptWatch(self._context.folder, self._number, waited=bool(was.waits))
         self._ending: Ending | None = None
         self._arrival: StackArrival | None = None
         self._active: float | None = None
-        self._indexed = 0.0
-        self._poll_due = 0.0
+        limit_s = context.job.stall_timeout_s
+        self._stalls = None if limit_s is None else StallWatch(context.folder, limit_s, self._ask_for_stacks)
+        self._indexed = self._poll_due = 0.0
         self._poll: Poll | None = None
         self._push = Termination(
             context.caller, context.grace_s, functools.partial(clock_of_files, context.folder)
@@ -76,6 +81,7 @@ class Attempt:
         if self.phase.over:
             return
         self._index(now)
+        self._look_at_prompts(now)
         self._decide(now)
         if self.phase is Phase.ENDING:
             self._push_on(now)
@@ -194,14 +200,17 @@ class Attempt:
             )
             self._indexer = self._context.indexer(self._number)
             self._errors = ReportedErrors(self._context.folder, self._number)
+            self._prompts = PromptWatch(self._context.folder, self._number)
         ranks = self._judged(poll)
         carrier = self._context.caller.pid
         self._context.guard.watch((*poll.pids, *(() if carrier is None else (carrier,))))
         changes: dict[str, Any] = {"ranks": ranks}
-        if _has_begun(poll) and self.phase in (Phase.PENDING, Phase.ENDING):
+        if poll.has_begun and self.phase in (Phase.PENDING, Phase.ENDING):
             self._active, self._poll_due = now, 0.0  # the ranks write their first lines soon
             self._go(Event.BEGUN)
-            started = status.started or time.time()
+            # Starting many ranks takes a while: the run is not shorter than its ranks.
+            first = min((rank.started for rank in ranks if rank.started is not None), default=time.time())
+            started = status.started or min(first, time.time())
             self._context.requests.begin(started)
             changes |= {"state": State.RUNNING, "started": started}
         self._indexed = now
@@ -242,6 +251,15 @@ class Attempt:
             self._active = now
             if status.stall is not None:
                 self._writer.update(stall=None)
+
+    def _look_at_prompts(self, now: float) -> None:
+        """Look for ranks that wait for their user. Time limits stand still meanwhile."""
+        self._prompts.look(now, self._writer.status.ranks if self.phase is Phase.RUNNING else ())
+        self._context.requests.hold(now, waiting=self._prompts.holds)
+        if self._prompts.waits:
+            self._active = now
+            self._writer.note(held_s=self._context.requests.held_s)
+            self._writer.update(stall=None)
 
     def _judged(self, poll: Poll) -> tuple[RankState, ...]:
         """Return the poll's ranks. A rank counts as failed if it reported an error before SIGTERM."""
@@ -299,20 +317,12 @@ class Attempt:
             self._ending.term_at, self._arrival = min(now + COLLECTIVES_S, self._ending.term_at), None
         if self._push.turn(self._ending, self.handle, now):
             self._poll_due = 0.0
-        hopeless = self._push.hopeless(self._ending, self._poll_call, now)
-        if hopeless is not None:
+        if (hopeless := self._push.hopeless(self._ending, self._poll_call, now)) is not None:
             self._give_up(hopeless)
 
     def _look_for_stall(self, now: float) -> None:
-        limit = self._context.job.stall_timeout_s
-        if limit is None or self._active is None or self._writer.status.stall is not None:
-            return
-        if now - self._active < limit:
-            return
-        log(f"no rank has printed or logged for {limit:g} s")
-        self._ask_for_stacks()
-        noticed = time.time()
-        self._writer.update(stall=Stall(since=noticed - (now - self._active), noticed=noticed))
+        if self._stalls is not None and self._active is not None:
+            self._writer.update(stall=self._stalls.look(self._active, now, self._writer.status))
 
     def _ask_for_stacks(self) -> None:
         if self._context.able.stacks and not self._ask.under_way:
@@ -328,7 +338,7 @@ class Attempt:
         """Write the line under the cell, which states what the run waits for."""
         ending, poll = self._ending, self._poll
         if ending is None or (ending.of_rank and ending.termed_at is None):
-            shown = (None if poll is None else poll.detail) or self._base
+            shown = waiting(self._prompts.waits) or (poll and poll.detail) or self._base
             since = self._submit.since()
             if since is not None and now - since > _SUBMITTING_SHOWN_S:
                 shown = "the backend is being asked to start the ranks"
@@ -344,7 +354,7 @@ class Attempt:
             line.trouble(now) for line in (self._submit, self._find, self._poll_call, *self._push.lines)
         ]
         told = list(dict.fromkeys(text for text in (shown, *troubles[::-1]) if text))
-        self._writer.update(reason="; ".join(told[:2]) or None)
+        self._writer.update(reason="; ".join(told[:2]) or None, waits=self._prompts.waits)
 
     def _nothing_runs(self) -> None:
         self._go(Event.NOTHING)
@@ -388,10 +398,3 @@ class Attempt:
         )
         self._writer.update(ranks=ranks)
         self.outcome = Outcome(ending.state, ending.reason, again=False)
-
-
-def _has_begun(poll: Poll) -> bool:
-    """Return whether ranks run or have run. A job that was cancelled in its queue has not begun."""
-    if poll.state.ended:
-        return any(rank.started is not None or rank.state is not State.STOPPED for rank in poll.ranks)
-    return poll.state is State.RUNNING

@@ -13,6 +13,7 @@ from ..folder import RankFolder, RunFolder
 from ..record.file_changes import FileChanges
 from ..worker import listing
 from ..worker.output import time_index
+from ..worker.output.events import COLLECTIVES
 from .digest_update import DigestUpdater
 from .turns import Turns, turn_size
 
@@ -23,6 +24,8 @@ _HEARD_S = 0.01
 """Shortest pause if the system reports file changes. One tick records all changes of the pause."""
 _FLOOD_BYTES = 32 << 10
 _REST = 30.0
+_ANSWER = f'"kind": "{COLLECTIVES}"'.encode()
+_MOST_ANSWERED = 64 << 10
 
 
 class LogIndexWriter:
@@ -70,7 +73,9 @@ class LogIndexWriter:
         return descriptor, max(0.0, self._grew + self.pause_s - time.monotonic())
 
     def tick(self, now: float, ranks: int) -> bool:
-        """Record the logs that have grown since the last tick. Returns whether any log has grown.
+        """Record the logs that have grown since the last tick. Returns whether a rank has printed or logged.
+
+        An answer to a request for stacks is neither.
 
         `ranks`: the present number of ranks.
         """
@@ -83,13 +88,13 @@ class LogIndexWriter:
             self._sizes.append(time_index.covered(folder.times))
             self._event_sizes.append(0)
             self._of_host.append(None)
-        grown, more, moment = False, 0, now
+        grown, active, more, moment = False, False, 0, now
         began = time.thread_time()
         for rank in self._due(self._listen()):
             folder = self._folders[rank]
             size = listing.size(folder.output)
             if size > self._sizes[rank]:
-                grown = True
+                grown = active = True
                 more += size - self._sizes[rank]
                 self._sizes[rank] = size
                 self._append(rank, size, now)
@@ -99,6 +104,7 @@ class LogIndexWriter:
             if events > self._event_sizes[rank]:
                 grown = True
                 more += events - self._event_sizes[rank]
+                active = active or not _only_answers(folder.events, self._event_sizes[rank], events)
                 self._event_sizes[rank] = events
         if grown:
             self._grew = time.monotonic()
@@ -107,7 +113,7 @@ class LogIndexWriter:
         quick = _HEARD_S if self._hears else _QUICK_S
         self.pause_s = math.inf if more > _FLOOD_BYTES else max(quick, _REST * (time.thread_time() - began))
         self._digest()
-        return grown
+        return active
 
     def finish(self, now: float, ranks: int) -> None:
         """Make the last tick. No rank may write after this."""
@@ -152,3 +158,16 @@ class LogIndexWriter:
             # On a full disk these lines have no times, but the run continues.
             with contextlib.suppress(OSError):
                 time_index.append(self._folders[rank].times, (size, now))
+
+
+def _only_answers(path: Path, begin: int, end: int) -> bool:
+    """Return whether a part of a rank's events has only records of collectives, which are answers."""
+    if end - begin > _MOST_ANSWERED:
+        return False
+    try:
+        with path.open("rb") as file:
+            file.seek(begin)
+            lines = file.read(end - begin).splitlines()
+    except OSError:
+        return False
+    return all(_ANSWER in line for line in lines)

@@ -6,7 +6,7 @@ import os
 import time
 
 from ..folder import RunFolder
-from ..job import Job, State
+from ..job import Job, State, Status
 from .termination import Ending, Grace
 
 __all__ = ["Requests"]
@@ -25,6 +25,10 @@ class Requests:
         self._folder, self._job = folder, job
         self._stacks_seen: float | None = None
         self._deadline: float | None = None
+        self._held: float | None = None
+        """When the countdown was last stopped; None while it runs."""
+        self.held_s = 0.0
+        """How long the countdown has stood still so far, also under previous supervisors."""
         self.terminated = False
         """Whether the supervisor has received SIGTERM."""
         self.removed = False
@@ -39,8 +43,22 @@ class Requests:
         `started`: when the first rank began, in seconds since the epoch by the clock of files.
         """
         if self._deadline is None and self._job.timeout_s is not None:
-            gone_by = max(0.0, time.time() - started)
+            gone_by = max(0.0, time.time() - started - self.held_s)
             self._deadline = time.monotonic() + self._job.timeout_s - gone_by
+
+    def resume(self, was: Status) -> None:
+        """Continue the countdown of a previous supervisor. `was`: the status that it has left."""
+        self.held_s = was.held_s + (max(0.0, time.time() - was.heartbeat) if was.waits else 0.0)
+        if was.started is not None:
+            self.begin(was.started)
+
+    def hold(self, now: float, *, waiting: bool) -> None:
+        """Stop the countdown of --timeout while a rank waits for its user. Call it in each turn."""
+        if self._held is not None:
+            self.held_s += now - self._held
+            if self._deadline is not None:
+                self._deadline += now - self._held
+        self._held = now if waiting else None
 
     def asked(self, name: str) -> bool:
         """Return whether a user made this request. A request is never withdrawn."""
@@ -103,7 +121,7 @@ class Requests:
             return Ending(State.STOPPED, "the supervisor was told to end", now, grace.after_term_s)
         if self.removed:
             return Ending(State.STOPPED, "the run's folder was removed", now, grace.after_term_s)
-        if self._deadline is not None and now >= self._deadline:
+        if self._deadline is not None and self._held is None and now >= self._deadline:
             reason = f"not done within --timeout {self._job.timeout_s:g} s"
             return Ending(State.FAILED, reason, now + _STACKS_TAKE_S, grace.after_term_s, stacks=True)
         return None

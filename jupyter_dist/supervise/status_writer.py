@@ -6,12 +6,14 @@ import contextlib
 import dataclasses
 import json
 import os
+import sys
 import time
+from pathlib import Path
 
 from ..folder import RunFolder, write_bytes
 from ..job import RankState, Status
 
-__all__ = ["StatusWriter", "log"]
+__all__ = ["StatusWriter", "log", "open_log"]
 
 _HEARTBEAT_S = 2.0
 
@@ -86,3 +88,16 @@ class StatusWriter:
         except OSError as error:
             return isinstance(error, FileNotFoundError)
         return False
+
+
+def open_log(path: Path) -> None:
+    """Redirect the output of this process to a log."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    os.close(null)
+    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)

@@ -32,6 +32,7 @@ from ..processes.leftovers import end_leftovers
 from ..record.reader import boot_id, start_ticks, supervised
 from ..worker.boot import set_name
 from ..worker.file_locks import is_recent, try_lock
+from ..worker.host.oom_killer import oom_kills
 from ..worker.host.usage import HostUsage
 from ..worker.process_groups import kill_group
 from .attempt import Attempt
@@ -42,7 +43,8 @@ from .guard import Guard
 from .requests import Requests
 from .retry import RetriedCall
 from .run_context import Outcome, RunContext
-from .status_writer import StatusWriter, log
+from .session import server
+from .status_writer import StatusWriter, log, open_log
 from .wakeup import Wakeup
 
 __all__ = ["main", "supervise"]
@@ -68,7 +70,7 @@ class _Supervision:
         requests = Requests(folder, job)
         self._alarm = Wakeup(requests.terminate)
         self._usage = HostUsage(str(folder.path))
-        self._oom_kills = _oom_kills()
+        self._oom_kills = oom_kills()
         fresh = Status(
             job.id, State.PENDING, created=job.created, warm=warm, ranks=RankState.all(job.world_size)
         )
@@ -78,8 +80,7 @@ class _Supervision:
         if resumed is not None:
             state = State.PENDING if resumed.started is None else State.RUNNING
             self._writer.note(state=state)
-            if resumed.started is not None:
-                requests.begin(resumed.started)
+            requests.resume(resumed)
             if resumed.carrier is not None:
                 _end_carrier(*resumed.carrier)
         caller: Caller = (
@@ -179,7 +180,7 @@ class _Supervision:
         log(why)
         make_attempt(self._folder, attempt + 1, job.world_size)
         self._writer.note(attempt=attempt + 1, reason=why, ranks=RankState.all(job.world_size), stall=None)
-        self._writer.note(port_retries=retries, restarts=restarts)
+        self._writer.note(port_retries=retries, restarts=restarts, waits=())
         return True
 
     def _leave(self, outcome: Outcome) -> None:
@@ -211,8 +212,9 @@ class _Supervision:
             state=verdict.state,
             reason=reason,
             told=told,
+            waits=(),
             ended=time.time(),
-            oom_killer=_oom_kills() > self._oom_kills,
+            oom_killer=oom_kills() > self._oom_kills,
             handle=handle if kept else None,
             cursor=None,
             submitting=None,
@@ -271,15 +273,6 @@ def _end_carrier(pid: int, ticks: int) -> None:
         time.sleep(0.01)
 
 
-def _oom_kills() -> int:
-    """Return how often the kernel's out-of-memory killer has run here; 0 if the kernel does not report it."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return 0
-
-
 def supervise(
     path: Path,
     *,
@@ -294,12 +287,13 @@ def supervise(
     `prepared`: the pipe to a guard that the template has forked in advance.
     """
     folder = RunFolder(path)
-    _open_log(folder)
+    open_log(folder.supervisor_log)
     set_name("jdist supervise")
     log(f"supervisor {os.getpid()}: " + ("warm start" if warm else f"cold start: {why_cold or 'asked for'}"))
     job = Job.from_json(json.loads(folder.job.read_bytes()))
     # This process keeps the lock until it ends, so each run has one supervisor at a time.
-    if try_lock(folder.resume_lock, lambda age_s: is_recent(age_s) or _is_supervised(folder)) is None:
+    lock = try_lock(folder.resume_lock, lambda age_s: is_recent(age_s) or _is_supervised(folder))
+    if lock is None:
         return
     resumed: Status | None = None
     if resume:
@@ -311,7 +305,10 @@ def supervise(
     try:
         if not warm:
             forking.dismiss_ranks()
-        _Supervision(folder, job, warm, resumed, prepared).run()
+        if job.session is not None:
+            server.serve(folder, job, lock, warm=warm, prepared=prepared)
+        else:
+            _Supervision(folder, job, warm, resumed, prepared).run()
     except BaseException as error:
         traceback.print_exc()
         _broke_down(folder, job, warm, error)
@@ -335,6 +332,8 @@ def _broke_down(folder: RunFolder, job: Job, warm: bool, error: BaseException) -
     status = Status(job.id, State.PENDING, created=job.created, warm=warm)
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         status = Status.from_json(json.loads(folder.state.read_bytes()))
+    if status.state.ended:  # the first cell of a session, whose supervisor has failed later
+        return
     writer = StatusWriter(folder, status)
     reason = f"the supervisor failed: {error} (see {folder.supervisor_log.name})"
     if _is_somewhere(status):
@@ -342,19 +341,6 @@ def _broke_down(folder: RunFolder, job: Job, warm: bool, error: BaseException) -
     else:
         end_leftovers(job.id)
         writer.update(state=State.FAILED, reason=reason, ended=time.time())
-
-
-def _open_log(folder: RunFolder) -> None:
-    """Redirect the output of this process to supervisor.log."""
-    file = os.open(folder.supervisor_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
-    os.close(null)
-    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
-    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def main(argv: list[str]) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from .output_tags import together, untagged
 
-__all__ = ["Entry", "Fold", "named", "pick", "ranges"]
+__all__ = ["Entry", "Fold", "members", "named", "pick", "ranges"]
 
 _LOOK_BACK = 100
 
@@ -37,6 +37,15 @@ def named(ranks: Iterable[int]) -> str:
     """Return `rank 3` or `ranks 0,2-4`."""
     listed = sorted(ranks)
     return f"{'rank' if len(listed) == 1 else 'ranks'} {ranges(listed, 60)}"
+
+
+def members(text: str) -> set[int]:
+    """Return the ranks of a text such as `0,2-3`, the inverse of `ranges`. Raises ValueError."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
 
 
 def ranges(ranks: Iterable[int], limit: int | None = None) -> str:

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from . import pattern_search
+from .cancellation import Cancellation
 
 __all__ = ["LIMIT_S", "in_child", "values"]
 
@@ -20,8 +21,11 @@ _BATCH = 50_000
 K = TypeVar("K")
 
 
-def in_child(chunks: Iterable[bytes], **asked: Any) -> Any:
-    """Return the answer of `pattern_search` as a script. Raises TimeoutError after `LIMIT_S`, and OSError."""
+def in_child(chunks: Iterable[bytes], cancellation: Cancellation | None = None, **asked: Any) -> Any:
+    """Return the answer of `pattern_search` as a script. Raises TimeoutError after `LIMIT_S`, and OSError.
+
+    Raises DistError if it is cancelled.
+    """
     child = subprocess.Popen(
         [sys.executable, "-I", "-S", pattern_search.__file__, json.dumps(asked)],
         stdin=subprocess.PIPE,
@@ -32,6 +36,8 @@ def in_child(chunks: Iterable[bytes], **asked: Any) -> Any:
     assert child.stdout is not None
     alarm = threading.Timer(LIMIT_S, child.kill)
     alarm.start()
+    if cancellation is not None:
+        cancellation.on_cancel(child.kill)
     try:
         with child:
             try:
@@ -40,9 +46,14 @@ def in_child(chunks: Iterable[bytes], **asked: Any) -> Any:
                 child.stdin.close()
             except BrokenPipeError:
                 pass  # the child was killed
+            except BaseException:
+                child.kill()
+                raise
             answer = child.stdout.read()
     finally:
         alarm.cancel()
+    if cancellation is not None:
+        cancellation.check()
     if child.returncode == -signal.SIGKILL:
         raise TimeoutError(f"needs more than {LIMIT_S:g} s on this log. Make it simpler")
     if child.returncode:

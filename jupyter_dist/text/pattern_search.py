@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["compiled", "search"]
+__all__ = ["compiled", "lines", "search", "whole_lines"]
 
 _CHUNK = 1 << 20
 _WITHIN_LINES = re.compile(
@@ -39,11 +39,10 @@ def search(chunks: Iterable[bytes], pattern: re.Pattern[str], *, limit: int, unf
 
     `unfinished`: whether a last line without a newline counts as a line.
     """
-    find = _in_text if _WITHIN_LINES.fullmatch(pattern.pattern) else _line_by_line
     count, base = 0, 0
     hits: list[int] = []
-    for text in _whole_lines(chunks, unfinished):
-        for line in find(text, pattern):
+    for text in _whole_texts(chunks, unfinished):
+        for line in lines(text, pattern):
             count += 1
             if len(hits) < limit:
                 hits.append(base + line)
@@ -51,17 +50,31 @@ def search(chunks: Iterable[bytes], pattern: re.Pattern[str], *, limit: int, unf
     return {"count": count, "hits": hits, "truncated": count > len(hits)}
 
 
-def _whole_lines(chunks: Iterable[bytes], unfinished: bool) -> Iterator[str]:
+def whole_lines(chunks: Iterable[Any], unfinished: bool) -> Iterator[Any]:
+    """Yield the same bytes in pieces of whole lines. What is not bytes is passed on between lines."""
     rest: list[bytes] = []
     for chunk in chunks:
+        if not isinstance(chunk, bytes):
+            yield chunk
+            continue
         cut = chunk.rfind(b"\n") + 1
         if not cut:
             rest.append(chunk)
             continue
-        yield b"".join([*rest, chunk[:cut]]).decode("utf-8", "replace")
+        yield b"".join([*rest, chunk[:cut]])
         rest = [chunk[cut:]] if cut < len(chunk) else []
     if unfinished and rest:
-        yield b"".join(rest).decode("utf-8", "replace") + "\n"
+        yield b"".join(rest) + b"\n"
+
+
+def _whole_texts(chunks: Iterable[bytes], unfinished: bool) -> Iterator[str]:
+    for data in whole_lines(chunks, unfinished):
+        yield data.decode("utf-8", "replace")
+
+
+def lines(text: str, pattern: re.Pattern[str]) -> Iterator[int]:
+    """Yield the numbers of lines that contain a match."""
+    return (_in_text if _WITHIN_LINES.fullmatch(pattern.pattern) else _line_by_line)(text, pattern)
 
 
 def _in_text(text: str, pattern: re.Pattern[str]) -> Iterator[int]:
@@ -87,8 +100,8 @@ def _values(
 ) -> Iterator[tuple[int, str, str, str | None]]:
     """Yield the line's number, the pattern's name, and the texts of its groups for value and step."""
     known = [(name, re.compile(pattern)) for name, pattern in patterns.items()]
-    lines = (line for text in _whole_lines(chunks, False) for line in text[:-1].split("\n"))
-    for number, line in enumerate(lines):
+    found = (line for text in _whole_texts(chunks, False) for line in text[:-1].split("\n"))
+    for number, line in enumerate(found):
         for name, pattern in known:
             for match in pattern.finditer(line):
                 groups = match.groupdict()

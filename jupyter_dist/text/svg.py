@@ -5,11 +5,11 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .format import number
 
-__all__ = ["Curves", "Series", "chart", "charts"]
+__all__ = ["Curves", "Line", "Series", "chart", "charts", "lines"]
 
 _WIDTH, _HEIGHT = 300, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 10, 24, 24
@@ -35,6 +35,17 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Line:
+    """A line with a name, in any chart."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    dashed: bool = False
+    bars: Sequence[tuple[float, float, float]] = ()
+    """Vertical ranges: x, least and greatest y."""
+
+
+@dataclass(frozen=True)
 class Curves:
     """One metric of all ranks."""
 
@@ -44,6 +55,10 @@ class Curves:
 
     Set for many ranks, whose series may have only their ends.
     """
+    step: float = 0.0
+    """Last step that all ranks have reached."""
+    last: Mapping[int, float] = field(default_factory=dict)
+    """Value of each rank at this step."""
 
 
 def chart(name: str, series: Sequence[Series], known_band: Sequence[Row] = ()) -> str:
@@ -70,6 +85,28 @@ def chart(name: str, series: Sequence[Series], known_band: Sequence[Row] = ()) -
         body.append(_legend(series) if len(series) > 1 else "")
     if label:
         body.append(_text(_WIDTH - _RIGHT, 14, label, "end", 0.7))
+    return _drawing(name, body)
+
+
+def lines(title: str, shown: Sequence[Line]) -> str:
+    """Return a chart of a few named lines. The names are beside the title, which has room for ten letters."""
+    points = [point for line in shown for point in line.points]
+    points += [(x, y) for line in shown for x, *edges in line.bars for y in edges]
+    scale = _Scale([(0.0, 0.0), *points])
+    body = [_axes(scale), _title(title)]
+    for index, line in enumerate(shown):
+        colour = _COLOURS[index % len(_COLOURS)]
+        body.append(_polyline(line.points, scale, colour, ' stroke-dasharray="4 3"' if line.dashed else ""))
+        body += [_polyline([(x, low), (x, high)], scale, colour) for x, low, high in line.bars]
+        if not line.dashed:
+            dots = (scale(x, y).split(",") for x, y in line.points)
+            body += [f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>' for x, y in dots]
+        x = _LEFT + 60 * (index + 1)
+        body.append(f'<text x="{x}" y="14" fill="{colour}" font-weight="600">{_escape(line.name)}</text>')
+    return _drawing(title, body)
+
+
+def _drawing(name: str, body: Sequence[str]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
         f'height="{_HEIGHT}" role="img" fill="none" font-family="sans-serif" font-size="10" '
@@ -150,9 +187,9 @@ def _band_shape(band: Sequence[Row], scale: _Scale) -> str:
     return f'<polygon points="{" ".join(upper + lower)}" fill="{_COLOURS[0]}" fill-opacity="0.25"/>'
 
 
-def _polyline(points: Sequence[tuple[float, float]], scale: _Scale, colour: str) -> str:
+def _polyline(points: Sequence[tuple[float, float]], scale: _Scale, colour: str, more: str = "") -> str:
     shape = " ".join(scale(x, y) for x, y in points)
-    return f'<polyline points="{shape}" stroke="{colour}" stroke-width="1.5" stroke-linejoin="round"/>'
+    return f'<polyline points="{shape}" stroke="{colour}" stroke-width="1.5" stroke-linejoin="round"{more}/>'
 
 
 def _axes(scale: _Scale) -> str:

@@ -31,6 +31,7 @@ class Ledger:
         value: float | None,
         steps: Sequence[tuple[int, float]],
         reason: str | None,
+        measured: Mapping[str, Any] | None = None,
     ) -> None:
         told = [[step, at if math.isfinite(at) else _word(at)] for step, at in steps]
         self._write(
@@ -41,6 +42,7 @@ class Ledger:
                 "steps": told,
                 "reason": reason,
                 "time": time.time(),
+                **({} if measured is None else {"measured": dict(measured)}),
             }
         )
 

@@ -5,6 +5,7 @@ The series is that of the lowest rank that logs the metric, in the newest attemp
 
 from __future__ import annotations
 
+import math
 import os
 import time
 
@@ -50,6 +51,17 @@ class Objective:
     @property
     def reported(self) -> list[tuple[int, float]]:
         return [point for index, point in enumerate(self.series) if is_reported(index)]
+
+    measured = None
+
+    def outcome(self) -> tuple[float | None, str | None]:
+        """Return the value of a trial that has succeeded, or None and why there is none."""
+        if not self.series:
+            logged = ", ".join(sorted(self.names)[:8]) or "nothing"
+            why = f"no rank logged {self._metric!r} (but {logged}): dist.log({self._metric}=…)"
+            return None, why if self._metric.isidentifier() else why.partition(": dist")[0]
+        value = self.series[-1][1]
+        return (value, None) if math.isfinite(value) else (None, f"its last {self._metric} is {value}")
 
     def refresh(self, *, final: bool = False) -> None:
         """Read what is new. `final`: the trial has ended, so read everything."""

@@ -15,6 +15,7 @@ from ..folder import RunFolder
 from ..job import Job
 from ..launch import submission
 from ..record.trials import Trial, search_of
+from ..search.spec import RANKS, Search
 from ..worker import payload
 
 __all__ = ["start"]
@@ -32,15 +33,18 @@ def start(tuning: RunFolder, job: Job, one: Trial, options: Mapping[str, Any] | 
     assert about is not None
     place = RunFolder(tuning.path.parent / one.run_id)
     with submission.remove_on_failure(place):
+        search = search_of(about)
         trial = {**about["trial"], "options": {**about["trial"]["options"], **(options or {})}}
+        if search.sizes:
+            trial["world_size"] = one.parameters[RANKS]
         if not place.job.exists():
-            _make(tuning, trial, search_of(about).parallel, one, place)
+            _make(tuning, trial, search, one, place)
         header = payload.read_header(place.payload)
         why_cold = "--cold" if about["cold"] else None
         submission.start_supervisor(place, Job.from_json(trial), header, about["imports"], why_cold)
 
 
-def _make(tuning: RunFolder, trial: Mapping[str, Any], parallel: int, one: Trial, place: RunFolder) -> None:
+def _make(tuning: RunFolder, trial: Mapping[str, Any], search: Search, one: Trial, place: RunFolder) -> None:
     """Create a trial's folder.
 
     Large files exist once: arrays and modules are links to those of the tuning run.
@@ -49,10 +53,12 @@ def _make(tuning: RunFolder, trial: Mapping[str, Any], parallel: int, one: Trial
     """
     shutil.rmtree(place.path, ignore_errors=True)  # a killed process may have left a part of it
     folders.create(place.path.parent, place.id, int(trial["world_size"]))
-    payload.rewrite_header(tuning.payload, place.payload, {"parameters": dict(one.parameters)})
+    # The number of ranks is no variable of the cell.
+    given = {"most_steps": search.steps} if search.sizes else {"parameters": dict(one.parameters)}
+    payload.rewrite_header(tuning.payload, place.payload, {"is_trial": True, **given})
     _link_all(tuning.modules, place.modules)
     told: dict[str, Any] = {"of": tuning.id, "number": one.number, "parameters": dict(one.parameters)}
-    told["parallel"] = parallel
+    told["parallel"] = search.parallel
     if one.handle is not None:
         told["handle"] = dict(one.handle)
     # Written last, because a folder is a run once it has a job.

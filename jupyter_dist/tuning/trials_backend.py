@@ -67,6 +67,8 @@ class Trials:
         assert job.tuning is not None
         search = search_of(job.tuning)
         trial = Job.from_json(job.tuning["trial"])
+        if search.sizes:
+            return {"scaling": list(search.sizes), "steps": search.steps, **self._each(trial)}
         return {
             "tune": {name: str(one) for name, one in search.space.items()},
             "objective": f"{search.goal}:{search.metric}",
@@ -82,8 +84,12 @@ class Trials:
         backend = backends.load(trial.backend)
         platform = backends.extensions_of(backend).search
         if platform is None or platform.request is None:
-            return {"trial": dict(backend.request(trial))}
+            return Trials._each(trial)
         return dict(platform.request(search, trial, timeout_s))
+
+    @staticmethod
+    def _each(trial: Job) -> dict[str, Any]:
+        return {"trial": dict(backends.load(trial.backend).request(trial))}
 
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
         return {}
@@ -94,7 +100,9 @@ class Trials:
     def poll(self, job: Job, folder: RunFolder, handle: Handle, cursor: Any) -> Poll:
         with self._lock:
             until = time.monotonic() + _POLL_S
-            tuning = self._tuning or self._begun(folder)
+            tuning = self._tuning
+            if tuning is None:  # the run starts before its first trial, which takes a while to start
+                return Poll(State.RUNNING, detail=self._begun(folder).told())
             told = tuning.told()
             while True:
                 ending = self._ending

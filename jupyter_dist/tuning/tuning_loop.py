@@ -24,11 +24,14 @@ from ..job import Job, State, Status
 from ..launch import submission
 from ..record import reader, trials
 from ..record.trials import FAILED, PRUNED, RUNNING, STOPPED, SUCCEEDED, Trial
+from ..search.spec import RANKS
+from ..text.format import count
 from . import trial_runs
 from .engines import engine_for
 from .importance import importance
 from .ledger import Ledger
 from .objective import Objective
+from .throughput import Throughput
 from .warm_start import known_trials
 
 __all__ = ["Tuning"]
@@ -43,6 +46,8 @@ _START_LIMIT_S = 300.0
 """
 _IMPORTANCE_EVERY_S = 5.0
 _PRUNED_BECAUSE = "pruned at step "
+_ENOUGH_BECAUSE = "another rank has finished the steps of --steps"
+_ENOUGH_AFTER_S = 10.0
 
 
 @dataclass
@@ -55,7 +60,7 @@ class _Running:
 
     trial: Trial
     place: RunFolder
-    objective: Objective
+    objective: Objective | Throughput
     options: Mapping[str, Any]
     started: float | None = None
     hopeless: bool = False
@@ -161,6 +166,8 @@ class Tuning:
 
     def told(self) -> str:
         """Return one line on the progress."""
+        if self.search.sizes:
+            return f"{self._ended} of {self.search.max_jobs} sizes have ended"
         text = f"{self._ended} of {self.search.max_jobs} trials have ended"
         if self._best is not None:
             text += f", best {self.search.metric} {self._best.value:.6g} (trial {self._best.number})"
@@ -178,7 +185,11 @@ class Tuning:
 
     def _follow(self, trial: Trial, options: Mapping[str, Any] | None = None) -> _Running:
         place = RunFolder(self._folder.path.parent / trial.run_id)
-        objective = Objective(place, self._trial_job, self.search.metric)
+        objective = (
+            Throughput(place, trial.parameters[RANKS])
+            if self.search.sizes
+            else Objective(place, self._trial_job, self.search.metric)
+        )
         running = self._running[trial.number] = _Running(trial, place, objective, options or {})
         if place.state.exists():
             running.started = time.monotonic()
@@ -200,6 +211,8 @@ class Tuning:
         if status.state is State.PENDING or self._may_yet_start(running, status):
             return
         running.objective.refresh(final=status.state.ended)
+        if self.search.steps and not status.state.ended:
+            self._end_if_enough(running, status)
         if self.search.prunes and not running.hopeless and not status.state.ended:
             self._end_if_hopeless(running)
         if status.state.ended:
@@ -226,20 +239,24 @@ class Tuning:
             )
             running.hopeless = True
 
+    def _end_if_enough(self, running: _Running, status: Status) -> None:
+        """End the ranks that go on long after another one has taken its steps.
+
+        They wait for it, or have no steps because only one rank logs.
+        """
+        done = [rank.ended for rank in status.ranks if rank.state is State.SUCCEEDED and rank.ended]
+        if done and time.time() - max(done) > _ENOUGH_AFTER_S and not running.hopeless:
+            running.place.request("stop", _ENOUGH_BECAUSE)
+            running.hopeless = True
+
     def _judge(self, running: _Running, status: Status) -> tuple[str, float | None, str | None]:
         """Return state, value and reason of a trial whose run has ended."""
-        series, metric = running.objective.series, self.search.metric
-        if status.state is State.STOPPED:
+        if status.state is State.STOPPED and not _is_enough(status):
             return PRUNED if self._was_pruned(running, status) else STOPPED, None, status.reason
-        if status.state is not State.SUCCEEDED:
+        if status.state not in (State.SUCCEEDED, State.STOPPED):
             return FAILED, None, status.reason
-        if not series:
-            logged = ", ".join(sorted(running.objective.names)[:8]) or "nothing"
-            why = f"no rank logged {metric!r} (but {logged}): dist.log({metric}=…)"
-            return FAILED, None, why if metric.isidentifier() else why.partition(": dist")[0]
-        if not math.isfinite(series[-1][1]):
-            return FAILED, None, f"its last {metric} is {series[-1][1]}"
-        return SUCCEEDED, series[-1][1], None
+        value, why = running.objective.outcome()
+        return (FAILED if value is None else SUCCEEDED), value, why
 
     def _was_pruned(self, running: _Running, status: Status) -> bool:
         if running.trial.handle is not None:
@@ -249,7 +266,7 @@ class Tuning:
 
     def _end(self, running: _Running, state: str, value: float | None, reason: str | None) -> None:
         trial, steps = running.trial, running.objective.reported
-        self._ledger.ended(trial.number, state, value, steps, reason)
+        self._ledger.ended(trial.number, state, value, steps, reason, running.objective.measured)
         self._running.pop(trial.number)
         self._count(dataclasses.replace(trial, state=state, value=value, reason=reason))
         self._engine.tell(trial.number, state, value, steps)
@@ -257,7 +274,9 @@ class Tuning:
     def _count(self, trial: Trial) -> None:
         self._ended += 1
         if trial.state == FAILED:
-            self._failures.append(f"trial {trial.number}: {trial.reason}")
+            sizes = self.search.sizes
+            name = count(int(trial.parameters[RANKS]), "rank") if sizes else f"trial {trial.number}"
+            self._failures.append(f"{name}: {trial.reason}")
         self._best = trials.best([*filter(None, [self._best]), trial], self.search)
 
     def _take_on(self, running: _Running) -> None:
@@ -273,7 +292,11 @@ class Tuning:
         The first time takes a second. It runs in a thread, so that trials need not wait for their start.
         """
         now = time.monotonic()
-        if self._ended == self._weighed or (not self.over and now - self._weighed_at < _IMPORTANCE_EVERY_S):
+        if (
+            self.search.sizes
+            or self._ended == self._weighed
+            or (not self.over and now - self._weighed_at < _IMPORTANCE_EVERY_S)
+        ):
             return
         if self._weighing is not None and self._weighing.is_alive():
             if not self.over:
@@ -289,6 +312,10 @@ class Tuning:
         found = importance(self.search, trials.read(self._folder).trials)
         if found:
             self._ledger.importance(found)
+
+
+def _is_enough(status: Status) -> bool:
+    return (status.reason or "").startswith(_ENOUGH_BECAUSE)
 
 
 def _resume(place: RunFolder) -> None:

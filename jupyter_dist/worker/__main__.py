@@ -19,6 +19,7 @@ from .api import file_barrier
 from .horovod import rendezvous
 from .launchers import horovodrun_rank, mpi_slot
 from .rank import cell, main_snapshot
+from .session import place
 
 __all__ = ["main"]
 
@@ -48,6 +49,11 @@ def main() -> NoReturn:
         cwd = os.environ.pop("JUPYTER_DIST_CWD", None)
         if cwd is not None:
             os.chdir(cwd)
+        session = os.environ.pop(place.VARIABLE, None)
+        if session is not None:
+            from .session import rank_loop  # a plain rank starts without these modules
+
+            rank_loop.serve(Path(session))
         code, orderly = cell.run(run_folder, folder)
         if orderly and os.getpid() == rank:
             _keep_store(run_folder, int(folder.name))

@@ -9,7 +9,6 @@ import faulthandler
 import functools
 import io
 import os
-import random
 import signal
 import socket
 import sys
@@ -19,21 +18,22 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from . import layout
+from . import layout, stacks_file
 from .output import events
 
 __all__ = [
+    "QUIET",
     "STACK_SIGNAL",
     "TO_SAVE_S",
     "Terminated",
     "die_with_parent",
     "end",
     "end_children",
+    "flush",
     "hold_requests",
+    "move",
     "open_descriptors",
-    "reseed",
     "set_name",
-    "stacks_size",
     "start",
 ]
 
@@ -49,13 +49,18 @@ TO_SAVE_S = 30.0
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _EXIT_MAY_TAKE_S = 5.0
 _AGAIN_S = 0.01
-_stacks_fd: int | None = None
 _asked = 0
 """The exit code of the last request to end; 0 if there was none."""
 _held = False
 """Whether the rank ends by itself, so that a request to end changes nothing."""
+_handler_note: Path | None = None
+"""The file whose existence says that the rank has its own handler for SIGTERM."""
 _forking = threading.local()
 """Per forking thread: the signals that were blocked before the fork."""
+
+
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "1"}
+"""Variables that the user has not set. Without it, TensorFlow prints ten lines about its connections."""
 
 
 class Terminated(SystemExit):
@@ -75,11 +80,6 @@ def die_with_parent(parent: int) -> None:
         _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # the parent died before the call
             os._exit(1)
-
-
-def stacks_size() -> int:
-    """Return the size of this rank's `stacks.txt` in bytes. It grows when somebody asks for the stacks."""
-    return 0 if _stacks_fd is None else os.fstat(_stacks_fd).st_size
 
 
 def set_name(name: str) -> None:
@@ -112,12 +112,13 @@ def start(rank_folder: Path, rank: int) -> None:
     if os.getpgrp() != os.getpid():
         os.setsid()  # a process group of its own, so that the rank's subprocesses can be ended with the rank
     set_name(f"jdist rank {rank}")
-    log = os.open(rank_folder / layout.OUTPUT, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    _open_output(rank_folder)
     null = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((null, 0), (log, 1), (log, 2)):
-        os.dup2(source, target)
-    for fd in {log, null} - {0, 1, 2}:
-        os.close(fd)
+    os.dup2(null, 0)
+    if null:
+        os.close(null)
     sys.stdin = open(0, encoding="utf-8", closefd=False)
     # Each line is written to the file at once, so that printed lines survive a kill. There is no buffer below
     # the text layer, because it would be flushed after each line anyway. The second copy would cost a fifth
@@ -128,7 +129,44 @@ def start(rank_folder: Path, rank: int) -> None:
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     _line_buffer_c_stdout()
-    _signals(rank_folder)
+    _signals()
+    stacks_file.open_in(rank_folder, STACK_SIGNAL)
+    _open_handler_note(rank_folder)
+    _open_events(rank_folder)
+
+
+def move(rank_folder: Path) -> None:
+    """Write all files of this rank to another folder from now on: the next cell of a session begins.
+
+    Requests to end count again, which `hold_requests` has ignored since the last cell.
+    """
+    flush()
+    _open_output(rank_folder)
+    stacks_file.open_in(rank_folder, STACK_SIGNAL)
+    _open_handler_note(rank_folder)
+    events.close()
+    _open_events(rank_folder)
+    _take_requests()
+
+
+def flush() -> None:
+    """Write what is still in the buffers of Python's and C's standard streams."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    with contextlib.suppress(Exception):
+        _libc().fflush(None)
+
+
+def _open_output(rank_folder: Path) -> None:
+    log = os.open(rank_folder / layout.OUTPUT, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    if log not in (1, 2):
+        os.close(log)
+
+
+def _open_events(rank_folder: Path) -> None:
     events.open_writer(str(rank_folder / layout.EVENTS)).started(socket.gethostname(), _gpus(os.environ))
 
 
@@ -155,26 +193,27 @@ def _line_buffer_c_stdout() -> None:
         libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, 0)
 
 
-def _signals(rank_folder: Path) -> None:
-    global _stacks_fd
+def _signals() -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _terminate)
-    _note_handlers(rank_folder / layout.SIGTERM_HANDLER)
+    _note_handlers()
     faulthandler.enable(file=2)
-    _stacks_fd = os.open(
-        rank_folder / layout.STACKS, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
-    )
-    faulthandler.register(STACK_SIGNAL, file=_stacks_fd, all_threads=True)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {STACK_SIGNAL, signal.SIGTERM, signal.SIGINT})
     os.register_at_fork(
         before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
     )
 
 
-def _note_handlers(place: Path) -> None:
+def _open_handler_note(rank_folder: Path) -> None:
+    global _handler_note
+    _handler_note = rank_folder / layout.SIGTERM_HANDLER
+    _tell_of_handler(signal.getsignal(signal.SIGTERM))
+
+
+def _note_handlers() -> None:
     """Write a file when the rank sets its own handler for SIGTERM. A stop then leaves more time to save."""
     rank, original = os.getpid(), signal.signal
 
@@ -182,20 +221,27 @@ def _note_handlers(place: Path) -> None:
     def noting(signalnum: Any, handler: Any) -> Any:
         before = original(signalnum, handler)
         if signalnum == signal.SIGTERM and os.getpid() == rank:
-            with contextlib.suppress(OSError):  # on a full disk the rank has the shorter time
-                if callable(handler) and handler is not _terminate:
-                    place.write_bytes(b"1")
-                else:
-                    place.unlink(missing_ok=True)
+            _tell_of_handler(handler)
         return before
 
     signal.signal = noting
+
+
+def _tell_of_handler(handler: Any) -> None:
+    if _handler_note is None:
+        return
+    with contextlib.suppress(OSError):  # on a full disk the rank has the shorter time
+        if callable(handler) and handler is not _terminate:
+            _handler_note.write_bytes(b"1")
+        else:
+            _handler_note.unlink(missing_ok=True)
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:
     global _asked
     if not _held:
         _asked = 128 + signum
+        stacks_file.end()
         raise Terminated(128 + signum)
 
 
@@ -243,20 +289,6 @@ def _after_fork_in_child() -> None:
     if signal.getsignal(signal.SIGTERM) is _terminate:  # otherwise the handler is the user's own
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
-
-
-def reseed() -> None:
-    """Set a fresh random state after a fork. Otherwise all ranks of all runs draw the same numbers.
-
-    worker/settings/seeds.py applies the random state of the notebook when the cell is loaded.
-    """
-    random.seed()
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.seed()
 
 
 def _wait_for_threads() -> None:
@@ -339,9 +371,5 @@ def end(code: int, *, orderly: bool, last: Callable[[], None] | None = None) -> 
             last()
     with contextlib.suppress(Exception):
         events.close()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    with contextlib.suppress(Exception):
-        _libc().fflush(None)
+    flush()
     os._exit(code)

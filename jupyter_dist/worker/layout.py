@@ -11,19 +11,20 @@
     RUNS/ID/moment.idx          when new lines of the ranks were last noted, for all ranks (time_index.py)
     RUNS/ID/supervisor.log
     RUNS/ID/trials.jsonl        the trials of a tuning run (record/trials.py); trial N is run ID-tN
-    RUNS/ID/requests/NAME       one empty file per request: stop, interrupt, kill, stacks
+    RUNS/ID/requests/NAME       one file per request: stop, interrupt, kill, stacks; for ranks: trace, and
+                                answer-R to the rank R that waits for its user (debugger/channel.py)
     RUNS/ID/checkpoints/        dist.checkpoint_dir(), shared by all attempts
     RUNS/ID/model/              the files of dist.model_dir(), if the platform keeps them; fetched from there
     RUNS/ID/.spare              reserved space for the last state, if the disk fills up meanwhile
     RUNS/ID/.key                the key that seals what hosts send through a store; made when it is needed
     RUNS/ID/resume.lock         locked by the run's launch, then by its only supervisor; resume.lock.N is the
                                 same on a file system without locks (file_locks.py)
-    RUNS/ID/files/              files that a launcher has written for the user, such as a timeline
+    RUNS/ID/files/              files for the user, such as a timeline of a launcher, or a trace of all ranks
     RUNS/ID/attempts/A/launcher.log, launcher-HOST.log
     RUNS/ID/attempts/A/curves.json   a digest of the ranks' metrics (record/metrics/digest_file.py)
     RUNS/ID/attempts/A/ranks/R/ output.log  times.idx  events.jsonl  media.bin  result.pkl  result.buffers
                                 error.json  exit.json  stacks.txt  meeting.jsonl  usage.jsonl
-                                sigterm.handler
+                                sigterm.handler  trace.json.gz  prompts.jsonl
                                 .main/          for processes that the rank spawns (rank/main_snapshot.py)
 
 This module is in the worker, because ranks and agents write these files. Their machines may have no other
@@ -35,7 +36,7 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = ["attempt_path", "hidden", "launcher_log", "launcher_of", "rank_path"]
+__all__ = ["answer", "attempt_path", "hidden", "launcher_log", "launcher_of", "rank_path"]
 
 JOB = "job.json"
 PAYLOAD = "payload.pkl"
@@ -75,11 +76,23 @@ EXIT = "exit.json"
 """Per rank that a launcher has started: how its process ended. The process beside it writes the file."""
 STACKS = "stacks.txt"
 """Per rank: its stacks at each request."""
+STACKS_END = "The rank was asked to end.\n"
+"""A line in the stacks. The stacks below it do not show where the cell was."""
 
 SIGTERM_HANDLER = "sigterm.handler"
 """Per rank: exists if the rank has set its own handler for SIGTERM, so it wants to save at a stop."""
 USAGE = "usage.jsonl"
 """Per rank: its resource usage. One process per host notes it for all ranks there (usage.py)."""
+
+TRACE_REQUEST = "trace"
+"""In the requests: what a user wants to see of the training steps (steps/trace.py). Hosts have a copy."""
+TRACE = "trace.json.gz"
+"""Per rank: a trace of its training steps by torch's profiler, whole or not at all."""
+
+PROMPTS = "prompts.jsonl"
+"""Per rank that has asked its user: prompts, and what the debugger has printed (debugger/channel.py)."""
+ANSWER = "answer-"
+"""In the requests: the beginning of the name of an answer to a rank. Hosts have a copy."""
 
 MEETING = "meeting.jsonl"
 """Per rank of an elastic run without a launcher: its requests for a rank number."""
@@ -106,6 +119,11 @@ def attempt_path(run: str | os.PathLike[str], attempt: int | str) -> str:
 def rank_path(run: str | os.PathLike[str], attempt: int | str, rank: int | str) -> str:
     """Return the folder of one rank in one attempt."""
     return os.path.join(run, ATTEMPTS, str(attempt), RANKS, str(rank))
+
+
+def answer(rank: int | str) -> str:
+    """Return the name of the request that answers a rank."""
+    return f"{ANSWER}{rank}"
 
 
 def hidden(name: str) -> str:

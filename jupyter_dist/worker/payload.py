@@ -26,12 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from . import layout
-from .former_places import present
 from .pickling import Dumped, Trace, dump, loading, name_classes
+from .pickling.code_places import CodePlaces, digest
 from .pickling.file_maps import NO_MAPS
 from .pickling.lazy_names import LazyNames
+from .pickling.unpickling import HERE, Unpickler, Writer
 
 __all__ = [
+    "HERE",
     "ContainerError",
     "Dumped",
     "Trace",
@@ -41,8 +43,10 @@ __all__ = [
     "load",
     "read_header",
     "rewrite_header",
+    "shown_texts",
     "write",
     "write_value",
+    "writer_of",
 ]
 
 VERSION = 1
@@ -99,15 +103,25 @@ def write(path: Path, header: Mapping[str, Any], body: bytes, buffers: Sequence[
     return len(head) + len(body) + (end if buffers else 0)
 
 
-def write_value(path: Path, value: Any, trace: Trace | None = None) -> int:
+def write_value(path: Path, value: Any, trace: Trace | None = None, reader: Writer = HERE) -> int:
     """Write a rank's result as a container and return its size in bytes. `trace` gets the names in it.
+
+    `reader`: the notebook's Python, which may be another version.
 
     Raises any exception of the value's pickling. Then nothing is written.
     """
     main = sys.modules["__main__"].__dict__
     name_classes(main, os.environ.get("JUPYTER_DIST_RUN", ""))
-    dumped = dump(value, mains=[main], trace=trace, maps=NO_MAPS)
-    return write(path, {"kind": "result"}, dumped.body, dumped.buffers)
+    places = (
+        None
+        if reader.python == HERE.python
+        else CodePlaces((file, text) for (file, _), text in reader.texts.items())
+    )
+    dumped = dump(value, mains=[main], trace=trace, maps=NO_MAPS, places=places)
+    header: dict[str, Any] = {"kind": "result"}
+    if places is not None:
+        header["texts"] = [(file, text) for (file, _), text in places.texts.items()]
+    return write(path, header, dumped.body, dumped.buffers)
 
 
 def read_header(path: Path) -> dict[str, Any]:
@@ -117,6 +131,23 @@ def read_header(path: Path) -> dict[str, Any]:
     """
     with _open(path) as file:
         return _header(file, path)
+
+
+def writer_of(header: Mapping[str, Any]) -> Writer:
+    """Return the Python that has written a container, with the texts in its header."""
+    if header["python"] == HERE.python:
+        return HERE
+    texts = [*header.get("texts", ()), *header.get("sources", {}).items()]
+    return Writer(header["python"], {(file, digest(text)): text for file, text in texts})
+
+
+def shown_texts(header: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts for tracebacks: file name → text. A file with several texts has none."""
+    texts = header.get("texts", ())
+    files = [file for file, _ in texts]
+    alone: dict[str, str] = {file: text for file, text in texts if files.count(file) == 1}
+    alone.update(header["sources"])
+    return alone
 
 
 def rewrite_header(path: Path, target: Path, more: Mapping[str, Any]) -> None:
@@ -170,12 +201,13 @@ def load(path: Path, *, main: dict[str, Any] | None = None) -> Any:
     with _open(path) as file:
         header = _header(file, path)
         buffers = _buffers(path.with_suffix(layout.BUFFERS), header)
+        writer = writer_of(header)
         if main is None or "unnamed" not in header:
-            with loading(main):
-                return _Unpickler(file, buffers=buffers).load()
-        with loading(main) as load:
-            value, found = _pickles(_Unpickler(file, buffers=buffers), 2)
-        names = LazyNames(main, found, load.made, pickle.load(file), header["unnamed"])
+            with loading(main, writer=writer):
+                return Unpickler(file, buffers=buffers).load()
+        with loading(main, writer=writer) as load:
+            value, found = _pickles(Unpickler(file, buffers=buffers), 2)
+        names = LazyNames(main, found, load.made, pickle.load(file), header["unnamed"], writer)
     names.install()
     return value
 
@@ -231,14 +263,7 @@ def _open(path: Path) -> io.BufferedReader:
     return os.fdopen(fd, "rb")
 
 
-class _Unpickler(pickle.Unpickler):
-    """An unpickler that also finds modules under the names in older results."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        return super().find_class(present(module), name)
-
-
-def _pickles(unpickler: _Unpickler, count: int) -> list[Any]:
+def _pickles(unpickler: Unpickler, count: int) -> list[Any]:
     """Load pickles that share objects. The unpickler, which keeps all of them alive, ends with the call."""
     return [unpickler.load() for _ in range(count)]
 

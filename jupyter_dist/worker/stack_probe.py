@@ -3,7 +3,8 @@
 faulthandler answers a signal. The kernel restarts most system calls after it, and Python restarts its own
 waits, but `sleep`, `usleep` and `nanosleep` of C code return early
 (https://man7.org/linux/man-pages/man7/signal.7.html). The program would then do something else than without
-the request. So such a rank gets no signal, and its `stacks.txt` says why.
+the request. So such a rank gets no signal, and its `stacks.txt` says why. A rank with a thread
+that answers requests (rank/collectives.py) then writes its stacks by that thread.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import platform
 
 from . import layout
 
-__all__ = ["IN_C_SLEEP", "spared"]
+__all__ = ["IN_C_SLEEP", "NOTE", "spared"]
 
 IN_C_SLEEP = "a sleep in C code (its Python line is unknown: to ask for it would end the sleep)"
-_NOTE = f"Current thread 0x0000000000000001 (most recent call first):\n  File ???, line ??? in {IN_C_SLEEP}\n"
+NOTE = f"Current thread 0x0000000000000001 (most recent call first):\n  File ???, line ??? in {IN_C_SLEEP}\n"
 _NANOSLEEP, _CLOCK_NANOSLEEP = {"x86_64": (35, 230), "aarch64": (101, 115)}.get(platform.machine(), (-1, -1))
 _ABSOLUTE = 1
 """TIMER_ABSTIME: Python sleeps until a time, and sleeps again after a signal. `sleep` of C does not."""
@@ -35,7 +36,7 @@ def spared(pid: int) -> bool:
         for name in os.listdir(folder):
             if os.path.basename(os.readlink(f"{folder}/{name}")) == layout.STACKS:
                 with open(os.path.join(folder, name), "a") as file:
-                    file.write(_NOTE)
+                    file.write(NOTE)
                 break
     return True
 

@@ -3,12 +3,13 @@ import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import type { ILogPage, ISearchResult } from './answers/logs';
 import type { IDisplays, IMediaList, IMediaPage } from './answers/media';
-import type { ICurves, IUsage } from './answers/metrics';
+import type { ICurves, IStepProfile, IUsage } from './answers/metrics';
 import type { IFailureCard, IRankError, IResult, IStacks } from './answers/ranks';
 import type { IRunInfo, ISavedOutput } from './answers/runs';
 import type {
   Attempt,
   IContent,
+  ICurvesQuery,
   IDisposable,
   IRunSource,
   ISearchQuery,
@@ -72,8 +73,8 @@ async function askedOf(
   try {
     return await ServerConnection.makeRequest(url, init, settings);
   } catch (error) {
-    const changesNothing = (init.method ?? 'GET') === 'GET';
-    if (!changesNothing || !(error instanceof ServerConnection.NetworkError)) {
+    const again = (init.method ?? 'GET') === 'GET' && !init.signal?.aborted;
+    if (!again || !(error instanceof ServerConnection.NetworkError)) {
       throw error;
     }
   }
@@ -186,7 +187,13 @@ export class Watcher {
       }
     };
     socket.onmessage = (message: MessageEvent) => {
-      const change = JSON.parse(String(message.data)) as RunChange;
+      let change: RunChange;
+      try {
+        change = JSON.parse(String(message.data)) as RunChange;
+      } catch {
+        socket.close(); // what is shown is read anew with the next connection
+        return;
+      }
       this._tell(change);
       if (change.kind === 'log' && change.push !== undefined) {
         this._send({ got: change.push });
@@ -272,16 +279,21 @@ export class ServerRunSource implements IRunSource {
     return this._get('/log', { ...asked(of), attempt, start, count });
   }
 
-  logSearch(of: LogOf, query: ISearchQuery): Promise<ISearchResult> {
-    return this._get('/log/search', { ...asked(of), ...query });
+  logSearch(of: LogOf, query: ISearchQuery, signal?: AbortSignal): Promise<ISearchResult> {
+    return this._get('/log/search', { ...asked(of), ...query }, signal);
   }
 
-  curves(points: number): Promise<ICurves> {
-    return this._get('/curves', { points });
+  curves(points: number, { names, ...query }: ICurvesQuery = {}): Promise<ICurves> {
+    // As JSON: a name may contain a comma.
+    return this._get('/curves', { points, ...query, names: names && JSON.stringify(names) });
   }
 
   usage(points: number): Promise<IUsage> {
     return this._get('/usage', { points });
+  }
+
+  profile(): Promise<IStepProfile> {
+    return this._get('/profile');
   }
 
   errors(attempt?: Attempt): Promise<IRankError[]> {
@@ -365,9 +377,9 @@ export class ServerRunSource implements IRunSource {
     return `runs/${encodeURIComponent(this.id)}`;
   }
 
-  private async _get<T>(path: string, query: Query = {}): Promise<T> {
+  private async _get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
     try {
-      return await request<T>(this._settings, this._path + path, { query });
+      return await request<T>(this._settings, this._path + path, { query, signal });
     } catch (error) {
       if (error instanceof ApiError && error.status === 404) {
         const root = error.data.root;

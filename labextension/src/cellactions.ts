@@ -24,7 +24,9 @@ export class CellActions {
     } else {
       this._insert(panel, at, this._textOf(run, panel, at));
       if (run.line?.includes(LEFT_OUT)) {
-        throw new Error(this._trans('Fill in %1 in the new cell: it was not kept.', LEFT_OUT));
+        throw new Error(
+          this._trans('A value of this run was not stored. Replace %1 in the new cell.', LEFT_OUT)
+        );
       }
     }
     await NotebookActions.run(panel.content, panel.sessionContext);
@@ -43,11 +45,20 @@ export class CellActions {
     panel.content.activeCell?.editor?.focus();
   }
 
+  /** Open the prompt of the ranks that wait, in a new cell. While the kernel is busy, the cell waits. */
+  async debug(run: IRunInfo): Promise<void> {
+    const panel = await this._panel(run);
+    this._insert(panel, cellOf(panel, run), `%dist debug ${run.id}`);
+    if (panel.sessionContext.session?.kernel?.status === 'idle') {
+      await NotebookActions.run(panel.content, panel.sessionContext);
+    }
+  }
+
   async showCell(run: IRunInfo): Promise<void> {
     const panel = await this._panel(run);
     const at = cellOf(panel, run);
     if (at === null) {
-      throw new Error(this._trans('%1 has no such cell any more.', panel.context.path));
+      throw new Error(this._trans('%1 no longer contains this cell.', panel.context.path));
     }
     this._select(panel, at);
   }
@@ -60,7 +71,7 @@ export class CellActions {
       return sourceAt(panel, at);
     }
     throw new Error(
-      this._trans('The cell that called %1 is not in %2 any more.', run.source, panel.context.path)
+      this._trans('%2 no longer contains the cell that called %1.', run.source, panel.context.path)
     );
   }
 
@@ -75,7 +86,9 @@ export class CellActions {
       panel = (await this._app.commands.execute('docmanager:open', asked)) as NotebookPanel;
     }
     if (!panel) {
-      throw new Error(this._trans('Open the notebook that is to have the cell first.'));
+      throw new Error(
+        this._trans('No notebook is open. Open the notebook for the new cell first.')
+      );
     }
     await panel.context.ready;
     await panel.sessionContext.ready;

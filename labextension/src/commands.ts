@@ -1,10 +1,12 @@
 /** What can be done from the palette, menus and shortcuts. */
 import { InputDialog, Notification } from '@jupyterlab/apputils';
+import { NotebookPanel } from '@jupyterlab/notebook';
 import type { CommandRegistry } from '@lumino/commands';
 import type { ReadonlyJSONObject } from '@lumino/coreutils';
 import { distributedIcon, tableIcon } from './icons';
 import { ended, type IRunSummary } from './run/source';
 import { attempt, cleanRuns, stopRun } from './sidebar/ask';
+import { FIRST_CELL, insertSource } from './sidebar/insert';
 import { age, basename, stateName } from './sidebar/marks';
 import type { IDistributed, IDistributedPanel, IRunOpener } from './tokens';
 
@@ -13,6 +15,7 @@ export const CommandIDs = {
   chooseCluster: 'jupyter-dist:choose-cluster',
   newCluster: 'jupyter-dist:new-cluster',
   insertCell: 'jupyter-dist:insert-cell',
+  example: 'jupyter-dist:open-example',
   openRun: 'jupyter-dist:open-run',
   stopNewest: 'jupyter-dist:stop-newest-run',
   compare: 'jupyter-dist:compare-runs',
@@ -28,7 +31,9 @@ export function addCommands(
   commands: CommandRegistry,
   dist: IDistributed,
   opener: IRunOpener,
-  panel: IDistributedPanel
+  panel: IDistributedPanel,
+  /** The kernel of a new notebook. */
+  defaultKernel: () => string | undefined
 ): string[] {
   const { trans, runs, notebooks, server } = dist;
   const latest = async () =>
@@ -45,7 +50,7 @@ export function addCommands(
     describedBy: { args: NO_ARGS }
   });
   commands.addCommand(CommandIDs.chooseCluster, {
-    label: trans.__('Choose Cluster for This Notebook'),
+    label: trans.__('Select Cluster for This Notebook'),
     caption: trans.__('Show the clusters and backends that cells can run on'),
     execute: () => panel.showClusters(),
     describedBy: { args: NO_ARGS }
@@ -64,6 +69,30 @@ export function addCommands(
       panel.insert({ kind: isCluster ? 'cluster' : 'backend', name: name ?? 'local' });
     },
     describedBy: { args: NO_ARGS }
+  });
+  commands.addCommand(CommandIDs.example, {
+    label: trans.__('Distributed Example'),
+    caption: trans.__('Make a notebook with a cell that runs on two processes'),
+    icon: distributedIcon,
+    execute: async args => {
+      // Without a kernel's name JupyterLab asks for one.
+      const made: unknown = await commands.execute('notebook:create-new', {
+        ...(typeof args.cwd === 'string' ? { cwd: args.cwd } : {}),
+        kernelName: defaultKernel() ?? null
+      });
+      if (made instanceof NotebookPanel) {
+        await made.revealed;
+        await insertSource(made, FIRST_CELL);
+      }
+    },
+    describedBy: {
+      args: {
+        type: 'object',
+        properties: {
+          cwd: { type: 'string', description: trans.__('The folder of the new notebook') }
+        }
+      }
+    }
   });
   commands.addCommand(CommandIDs.openRun, {
     label: args => (args.id ? trans.__('Open Run') : trans.__('Open Run…')),
@@ -94,7 +123,7 @@ export function addCommands(
   });
   commands.addCommand(CommandIDs.compare, {
     label: trans.__('Compare Runs'),
-    caption: trans.__('Choose runs whose metrics are shown in the same charts'),
+    caption: trans.__('Select runs to show their metrics in the same charts'),
     execute: args => {
       if (Array.isArray(args.ids)) {
         opener.compare(args.ids.map(String));
@@ -109,7 +138,9 @@ export function addCommands(
           ids: {
             type: 'array',
             items: { type: 'string' },
-            description: trans.__('The ids of the runs; without them they are chosen in the panel')
+            description: trans.__(
+              'The IDs of the runs. Without them, the runs are selected in the panel.'
+            )
           }
         }
       }

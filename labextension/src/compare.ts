@@ -1,15 +1,16 @@
 /** Several runs beside each other: what differs, how their code differs, and a line for each run in each chart. */
 import type { IEnvironment } from './answers/runs';
-import { epochMetric, over, type Axis } from './compare/axis';
+import { epochMetric, over, runLine, type Axis } from './compare/axis';
 import { diffNode } from './compare/codediff';
 import { differences, differencesNode } from './compare/differences';
 import { Chart } from './run/chart';
-import { reason, stateName, type IContext } from './run/context';
+import { placeText, reason, runState, type IContext } from './run/context';
+import { CurvesReading } from './run/curvesreading';
 import { el, setText } from './run/dom';
 import { duration } from './run/format';
 import { logControl, smoothingControl } from './run/metrics';
 import { framed } from './run/bundles';
-import type { ICurve, ICurves, IDisposable, IRankCurve, IRunInfo, IRunSource } from './run/source';
+import type { ICurve, ICurves, IDisposable, IRunInfo, IRunSource } from './run/source';
 import { ended } from './run/source';
 import { followTheme, rankVariable } from './run/theme';
 import { english, type Trans } from './run/trans';
@@ -26,6 +27,7 @@ export interface ICompareViewOptions {
 
 interface ICompared {
   source: IRunSource;
+  reading: CurvesReading;
   run: IRunInfo | null;
   curves: ICurves | null;
   environment: IEnvironment;
@@ -59,6 +61,7 @@ export class CompareView implements IDisposable {
     this._trans = trans;
     this._runs = sources.map(source => ({
       source,
+      reading: new CurvesReading(source),
       run: null,
       curves: null,
       environment: {},
@@ -148,7 +151,7 @@ export class CompareView implements IDisposable {
     try {
       const [run, curves, environment] = await Promise.all([
         one.source.run(),
-        one.source.curves(POINTS),
+        one.reading.read(POINTS),
         this._options.environment?.(one.source.id).catch(() => ({})) ?? {}
       ]);
       one.run = run;
@@ -277,9 +280,9 @@ export class CompareView implements IDisposable {
   }
 
   private _describe(run: IRunInfo): string {
-    const kind = this._trans('%1 × %2', run.backend, run.world_size);
+    const kind = placeText(run, this._trans);
     const mean = run.world_size > 1 ? ` · ${this._trans('mean of ranks')}` : '';
-    return `${kind}${mean}${ended(run.state) ? '' : ` · ${stateName(run.state, this._trans)}`}`;
+    return `${kind}${mean}${ended(run.state) ? '' : ` · ${runState(run, this._trans)}`}`;
   }
 
   private _toggle(one: ICompared, index: number): HTMLElement {
@@ -310,7 +313,7 @@ export function merge(runs: readonly (ICurves | null)[]): ICurve[] {
   const merged = new Map<string, ICurve>();
   runs.forEach((curves, index) => {
     for (const curve of curves?.curves ?? []) {
-      const line = meanOfRanks(curve);
+      const line = runLine(curve);
       if (line.steps.length) {
         const known = merged.get(curve.name) ?? { name: curve.name, ranks: [], band: null };
         known.ranks.push({ ...line, rank: index });
@@ -320,30 +323,6 @@ export function merge(runs: readonly (ICurves | null)[]): ICurve[] {
   });
   // What more runs have in common is more likely what they are compared for.
   return [...merged.values()].sort((a, b) => b.ranks.length - a.ranks.length);
-}
-
-/** A run as one line: its only rank, or the mean at each step of all that have a number there. */
-function meanOfRanks(curve: ICurve): IRankCurve {
-  if (curve.band) {
-    return { rank: 0, steps: curve.band.steps, values: curve.band.mean, times: [] };
-  }
-  if (curve.ranks.length === 1) {
-    return curve.ranks[0];
-  }
-  const sums = new Map<number, { sum: number; count: number }>();
-  for (const { steps, values } of curve.ranks) {
-    steps.forEach((step, i) => {
-      const value = values[i];
-      const known = sums.get(step) ?? { sum: 0, count: 0 };
-      sums.set(step, value === null ? known : { sum: known.sum + value, count: known.count + 1 });
-    });
-  }
-  const steps = [...sums.keys()].sort((a, b) => a - b);
-  const values = steps.map(step => {
-    const { sum, count } = sums.get(step) ?? { sum: 0, count: 0 };
-    return count ? sum / count : null;
-  });
-  return { rank: 0, steps, values, times: [] };
 }
 
 function startOf(run: IRunInfo | null): number | null {

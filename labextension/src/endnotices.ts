@@ -53,7 +53,7 @@ export class EndNotices {
     const actions: Toast.IAction[] = [{ label: trans.__('Show'), callback: open }];
     if (permission() === 'default') {
       actions.push({
-        label: trans.__('Tell me outside of this page, too'),
+        label: trans.__('Also notify me outside of this page'),
         callback: () => void window.Notification.requestPermission()
       });
     }

@@ -11,6 +11,8 @@ export interface ISchema {
   exclusiveMinimum?: number;
   exclusiveMaximum?: number;
   metavar?: string;
+  /** What is wanted, in words, often with examples: `hosts such as node1:4,node2:4`. */
+  wanted?: string;
   flags?: string[];
   secrets?: boolean;
   anyOf?: ISchema[];

@@ -8,8 +8,9 @@ import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { PanelLayout, Widget } from '@lumino/widgets';
 import { LastOutputs, RUN_MIME, runOf, type IOutput } from './model/lastoutputs';
 import type { IBundleHost } from './run/bundles';
-import type { IRunSource, RunChange } from './run/source';
+import type { IRunInfo, IRunSource, RunChange } from './run/source';
 import { labBundles } from './bundles';
+import { CellActions } from './cellactions';
 import { Places } from './places';
 import type { IPlaces } from './run/framelinks';
 import { translating, type Trans } from './run/trans';
@@ -30,6 +31,7 @@ export interface IRendererOptions {
   /** Renders what stands in for the run, or null; the host's own renderers clean the HTML. */
   createRenderer: (mimeType: string, place: HTMLElement) => IRenderMime.IRenderer | null;
   open?: (run: string) => void;
+  debug?: (run: IRunInfo) => Promise<void>;
   /** See to it that the run's end comes into this output. */
   keep?: (output: IOutput) => void;
   bundles?: IBundleHost;
@@ -63,7 +65,7 @@ export class RunRenderer extends Widget implements IRenderMime.IRenderer {
       return this._missing ? this._showSummary() : undefined;
     }
     this._clear();
-    const { trans, makeSource, open, bundles, places } = this._options;
+    const { trans, makeSource, open, debug, bundles, places } = this._options;
     if (run === null) {
       this._place.node.textContent = trans('This output does not name a run.');
       await this._showSummary();
@@ -80,6 +82,7 @@ export class RunRenderer extends Widget implements IRenderMime.IRenderer {
       trans,
       openElsewhere: open && { label: trans('Open in a tab'), open: () => open(run) },
       openRun: open,
+      debug,
       bundles,
       places,
       onMissing: () => {
@@ -236,6 +239,7 @@ export const renderer: JupyterFrontEndPlugin<void> = {
     };
     notebooks?.forEach(panel => look(null, panel));
     notebooks?.widgetAdded.connect(look);
+    const cells = new CellActions(app, notebooks, trans);
     registry.addFactory({
       safe: true,
       mimeTypes: [RUN_MIME],
@@ -256,6 +260,7 @@ export const renderer: JupyterFrontEndPlugin<void> = {
           },
           bundles: labBundles(registry),
           open: opener ? run => opener.open(run) : undefined,
+          debug: run => cells.debug(run),
           keep: output => lastOutputs.take(output),
           places: new Places(app, notebooks)
         })

@@ -2,6 +2,9 @@
 import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 import { el, setAttribute, setText } from './run/dom';
+import { placeText } from './run/context';
+import { secondsLeft } from './run/pace';
+import { translating } from './run/trans';
 import { ended, type IRunSummary } from './run/source';
 import type { RunsModel } from './model/runs';
 import type { IDistributed } from './tokens';
@@ -41,7 +44,7 @@ export class StatusPill extends Widget {
     const { trans } = this._dist;
     if (alive.length) {
       setText(this._button, pillText(alive, trans));
-      const names = alive.map(run => `${run.name} · ${run.backend} × ${run.world_size}`);
+      const names = alive.map(run => `${run.name} · ${placeText(run, translating(trans))}`);
       setAttribute(this._button, 'title', names.join('\n'));
     }
     if (this._shown !== alive.length > 0) {
@@ -67,10 +70,6 @@ export function pillText(runs: readonly IRunSummary[], trans: IDistributed['tran
     }
   }
   return parts.join(' · ');
-}
-
-function secondsLeft({ n, total, rate }: NonNullable<IRunSummary['progress']>): number | null {
-  return total && rate ? Math.max(0, total - n) / rate : null;
 }
 
 /** To be glanced at: seconds would tick where nobody looks. */

@@ -3,6 +3,8 @@ import type { IRunningSessions } from '@jupyterlab/running';
 import { type ISignal, Signal } from '@lumino/signaling';
 import { distributedIcon } from './icons';
 import { RunsModel } from './model/runs';
+import { placeText } from './run/context';
+import { translating } from './run/trans';
 import { ended, type IRunSummary } from './run/source';
 import { stopRun } from './sidebar/ask';
 import { basename, stateName } from './sidebar/marks';
@@ -27,7 +29,7 @@ export class RunningRuns implements IRunningSessions.IManager {
     this.name = trans.__('Distributed Runs');
     this.shutdownLabel = trans.__('Stop');
     this.shutdownAllLabel = trans.__('Stop All');
-    this.shutdownAllConfirmationText = trans.__('Stop all distributed runs that go on?');
+    this.shutdownAllConfirmationText = trans.__('Stop all running distributed runs?');
     this.runningChanged = this._runningChanged;
     this.model = new RunsModel({ server, trans, interval_s: 60 });
     this.model.changed.connect(this._onChanged, this);
@@ -64,7 +66,7 @@ export class RunningRuns implements IRunningSessions.IManager {
           .filter(Boolean)
           .join('\n'),
       detail: () =>
-        [run.notebook && basename(run.notebook), trans.__('%1 × %2', run.backend, run.world_size)]
+        [run.notebook && basename(run.notebook), placeText(run, translating(trans))]
           .filter(Boolean)
           .join(' · ')
     };

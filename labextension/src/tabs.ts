@@ -12,10 +12,11 @@ import { compareIcon, distributedIcon, tableIcon } from './icons';
 import type { IRunActions } from './run/about';
 import { keepKeys } from './run/keys';
 import { Places } from './places';
+import { RunMenu } from './runmenu';
 import type { IDisposable } from './run/source';
 import { translating } from './run/trans';
 import type { IServer } from './model/server';
-import type { IRunOpener } from './tokens';
+import type { IDistributed, IRunOpener } from './tokens';
 
 const TAB = 'jupyter-dist:tab';
 /** In the place of runs' ids: the tab is the table of all runs. */
@@ -57,18 +58,24 @@ export class RunTabs implements IRunOpener {
   private readonly _tracker = new WidgetTracker<MainAreaWidget<ViewHost>>({
     namespace: 'jupyter-dist'
   });
+  private readonly _trans: TranslationBundle;
+  private readonly _server: IServer;
+  private readonly _menu: RunMenu;
 
   constructor(
     private readonly _app: JupyterFrontEnd,
-    private readonly _trans: TranslationBundle,
-    private readonly _server: IServer,
+    dist: IDistributed,
     /** Notebook 7 has room for one document in `main`. */
     private readonly _area: 'main' | 'down',
     private readonly _notebooks: INotebookTracker | null,
     private readonly _rendermime: IRenderMimeRegistry
   ) {
+    this._trans = dist.trans;
+    this._server = dist.server;
+    const cells = new CellActions(_app, _notebooks, translating(dist.trans));
+    this._menu = new RunMenu(_app, dist, this, cells);
     _app.commands.addCommand(TAB, {
-      label: _trans.__('Open a Tab of Runs'),
+      label: this._trans.__('Open a Tab of Runs'),
       isVisible: () => false,
       execute: ({ ids }) => {
         const known = Array.isArray(ids) ? ids.map(String) : [];
@@ -102,6 +109,8 @@ export class RunTabs implements IRunOpener {
     this._show(ids);
   }
 
+  menu: IRunOpener['menu'] = (...args) => this._menu.openFor(...args);
+
   table(): void {
     this._show([ALL]);
   }
@@ -134,6 +143,7 @@ export class RunTabs implements IRunOpener {
             source: sources[0],
             trans,
             actions: this._actionsOf(ids[0]),
+            debug: run => new CellActions(this._app, this._notebooks, trans).debug(run),
             bundles,
             places
           });
@@ -144,15 +154,21 @@ export class RunTabs implements IRunOpener {
           return new CompareView({ sources, trans, environment });
         };
     const tab = this._tab(ids, make);
+    const names = new Map<string, string>();
+    // Also another page may give a run its name.
+    const watches = sources.map(source =>
+      source.watch(change => {
+        if (change.kind === 'run') {
+          names.set(change.run.id, change.run.name);
+          const told = [...new Set(ids.flatMap(id => names.get(id) ?? []))].join(', ');
+          tab.title.label = single ? told : this._trans.__('Compare %1', told);
+        }
+      })
+    );
+    tab.disposed.connect(() => watches.forEach(watch => watch.dispose()));
     tab.title.icon = single ? distributedIcon : compareIcon;
     tab.title.label = single ? this._trans.__('Run') : this._trans.__('Compare');
     tab.title.caption = ids.join('\n');
-    void Promise.all(sources.map(source => source.run()))
-      .then(runs => {
-        const names = [...new Set(runs.map(run => run.name))].join(', ');
-        tab.title.label = single ? names : this._trans.__('Compare %1', names);
-      })
-      .catch(() => undefined); // the view says why
     return tab;
   }
 
@@ -161,10 +177,6 @@ export class RunTabs implements IRunOpener {
     return {
       say: async change => {
         await this._server.about(id, change);
-        const tab = this._tracker.find(one => one.content.ids.join() === id);
-        if (tab && change.name !== undefined) {
-          tab.title.label = (await this._server.run(id)).name;
-        }
       },
       environment: () => this._server.environment(id),
       again: run => cells.again(run),
@@ -180,7 +192,8 @@ export class RunTabs implements IRunOpener {
         server: this._server,
         trans: translating(this._trans),
         open: id => this.open(id),
-        compare: ids => this.compare(ids)
+        compare: ids => this.compare(ids),
+        menu: this.menu
       });
     });
     tab.title.icon = tableIcon;

@@ -6,6 +6,7 @@ import type { ClustersModel } from './model/clusters';
 import type { NotebookChoices } from './model/notebooks';
 import type { RunsModel } from './model/runs';
 import type { IServer } from './model/server';
+import type { IRunSummary } from './run/source';
 import type { ITarget } from './sidebar/clusters';
 
 /** The state that all of the sidebar's parts share. */
@@ -50,6 +51,12 @@ export interface IRunOpener {
   table(): void;
   /** Show the metrics of several runs in the same charts. */
   compare(ids: readonly string[]): void;
+  /** Show the menu of these runs at a place in the window. `rename` types a name where the run is shown. */
+  menu(
+    runs: readonly IRunSummary[],
+    at: { clientX: number; clientY: number },
+    rename: () => void
+  ): void;
 }
 
 export const IRunOpener = new Token<IRunOpener>(

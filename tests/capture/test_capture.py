@@ -946,3 +946,15 @@ class TestRealKernel:
         assert done.stderr == ""
         result = payload.load(notebook.folder / "run/result.pkl")
         assert result == [(2, "/dev/null"), "no shell", True]
+
+
+def test_a_note_names_an_object_of_an_earlier_class(notebook: Notebook) -> None:
+    notebook.cell("class Net: pass\nclass Wide(Net): pass\nnet = Net()")
+    notebook.cell("class Net: pass\nfresh = Net()")
+    notes = notebook.capture("result = isinstance(net, Net)").notes
+    assert notes == (
+        "net is an object of an earlier definition of Net, so that isinstance(net, Net) is false. "
+        "Run the cell that makes net again. To hide this note: --no-hint old-class",
+    )
+    for innocent in ("result = net", "result = Net()", "result = isinstance(fresh, Net)"):
+        assert notebook.capture(innocent).notes == ()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import ast
 import dataclasses
+import json
+import math
 import secrets
 from typing import Any
 
@@ -42,6 +44,25 @@ def test_literals_variables_and_configurations_of_a_cell() -> None:
         **{"a": 1, "b": True, "lr": 0.3, "batch": 64, "shift": -0.5},
         **{"n": 5, "config.lr": 0.1, "name": "resnet50", "args.seed": 7, "table.width": 8, "DEPTH": 18},
     }
+
+
+def test_literals_for_libraries_are_no_parameters() -> None:
+    class Trainer:
+        def fit(self, **more: Any) -> None: ...
+
+    Trainer.__module__ = "__main__"
+    source = """
+import numpy as np
+class Model: ...
+for row in tqdm(range(3), leave=False, desc="rows"):
+    figure = plot(rows, width=400, height=2)
+data = np.random.default_rng(0).normal(size=2000)
+model = Model(depth=4)
+trainer.fit(patience=2)
+frame.plot(kind="bar")
+"""
+    values = {"tqdm": math.fsum, "plot": json.dumps, "trainer": Trainer(), "frame": np.zeros(9)}
+    assert of_cell(source, values, {}) == {"depth": 4, "patience": 2}
 
 
 def test_arguments_of_a_call_with_their_defaults() -> None:

@@ -154,6 +154,15 @@ def test_tuning() -> None:
     assert re.search(r"'width': \d+\} reads 9\d% of the unseen digits", done.stdout)
 
 
+@pytest.mark.needs("torch", "transformers")
+def test_session() -> None:
+    done = execute(ROOT / "notebooks" / "session.ipynb")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rank 1: (tensor(nan, grad_fn=<DivBackward0>), tensor([0]))" in done.stdout, "the planted bug"
+    assert re.search(r"last losses: \[0\.\d+, 0\.\d+\]", done.stdout)
+    assert "continued: [20, 21, 22, 23, 24, 25, 26, 27]" in done.stdout
+
+
 @pytest.mark.needs("pandas", "matplotlib", "tqdm")
 def test_results_as_a_page(tmp_path: Path) -> None:
     """As HTML, with nobody to ask: tables, pictures, displays, media and bars are there."""
@@ -326,6 +335,7 @@ NEEDS = {
     "ray": ("ray", "torch", "sklearn", "matplotlib"),
     "ray-horovod-elastic": ("ray", "horovod", "torch", "sklearn"),
     "results": ("pandas", "matplotlib", "tqdm"),
+    "session": ("torch", "transformers"),
     "sagemaker": ("boto3", "torch", "sklearn", "matplotlib"),
     "spark-horovodrunner": ("horovod", "torch", "sklearn", "pyspark", "matplotlib"),
     "ssh-cluster": ("torch", "tensorflow", "sklearn"),

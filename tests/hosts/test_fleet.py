@@ -124,7 +124,18 @@ def test_a_python_of_another_version_is_refused_with_both_versions(folder: RunFo
         f"host localhost: it has no Python {own} at {str(fake)!r} ({fake} is 3.8)"
     )
     assert "--python" in str(told.value)
+    assert "--other-python" not in str(told.value)  # ranks cannot run with Python 3.8
     assert not (tmp_path / "hosts").exists()
+
+
+def test_with_the_flag_too_an_old_python_is_refused(folder: RunFolder, tmp_path: Path) -> None:
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/sh\necho 3.8\n")
+    fake.chmod(0o700)
+    settings = SshSettings(remote_dir=str(tmp_path / "hosts"), python=str(fake), other_python=True)
+    with pytest.raises(LaunchError) as told:
+        Fleet(a_job(folder), folder, HERE, settings).connect()
+    assert f"it has no Python from 3.10 on at {str(fake)!r} ({fake} is 3.8)" in str(told.value)
 
 
 def test_a_folder_that_cannot_be_made_is_told(folder: RunFolder, tmp_path: Path) -> None:
@@ -202,6 +213,7 @@ def test_what_a_stage_program_of_another_version_says(folder: RunFolder, tmp_pat
     with subprocess.Popen(argv, stdin=theirs.fileno(), stdout=theirs.fileno()):
         theirs.close()
         wish = {"dir": str(tmp_path / "there"), "run": folder.id, "node": 0, "version": "3.8"}
+        wish["other_python"] = "Run it with Python 3.8"
         link = StreamLink("far", FunctionTransport(lambda: Pipe.of_socket(ours, "a-word")), wish, [])
         link.open("stage")
 

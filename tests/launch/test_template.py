@@ -52,7 +52,10 @@ facts = {
     "umask": os.umask(0o077),
     "environ": {
         k: v for k, v in os.environ.items()
-        if k not in ("MASTER_PORT", "TF_CONFIG", "JUPYTER_DIST_RUN_ID", "JUPYTER_DIST_RUN", "_")
+        if k not in (
+            *("MASTER_PORT", "TF_CONFIG", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
+            *("JUPYTER_DIST_RUN_ID", "JUPYTER_DIST_RUN", "_"),
+        )
     },
     "signals": [
         str(signal.getsignal(getattr(signal, "SIG" + s))) for s in ("INT", "CHLD", "HUP", "USR1", "PIPE")

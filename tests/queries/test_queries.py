@@ -425,9 +425,14 @@ def test_curves_keep_what_matters(make: Callable[..., RunMaker]) -> None:
     assert (by_step[3456], by_step[4000]) == (None, None)
     assert rank["special"] == [{"step": 3456, "value": "NaN"}, {"step": 4000, "value": "-Infinity"}]
     assert all(math.isclose(by_step[step], values[step], rel_tol=1e-6) for step in (0, 4999))  # type: ignore[arg-type]
+    assert rank["not_finite"] == {"count": 2, "last": {"step": 4000, "value": "-Infinity"}, "since": None}
     assert rank["times"][0] == BEGAN
     (whole,) = curve(run, "loss", points=10_000)["ranks"]
     assert len(whole["steps"]) == 5000
+    for step in (5000, 5001):
+        run.metric(0, step, {"loss": "NaN"})
+    (bad,) = curve(run, "loss", points=200)["ranks"]
+    assert bad["not_finite"] == {"count": 4, "last": {"step": 5001, "value": "NaN"}, "since": 5000}
 
 
 def test_curves_of_small_and_large_numbers(make: Callable[..., RunMaker]) -> None:
@@ -452,6 +457,9 @@ def test_a_band_over_many_ranks(make: Callable[..., RunMaker]) -> None:
         "mean": [4.0, 14.0, 24.0],
         "min": [0.0, 10.0, 20.0],
         "max": [8.0, 18.0, 28.0],
+        "times": [BEGAN, BEGAN + 10, BEGAN + 20],
+        "whole": 3,
+        "ranks": [],
     }
     coarse = curve(run, "loss", points=10)["band"]
     assert (coarse["min"][0], coarse["max"][-1]) == (0.0, 28.0)
@@ -462,15 +470,12 @@ def test_curves_grow(make: Callable[..., RunMaker]) -> None:
     run.metric(0, 0, {"loss": 3.0})
     first = queries.curves(run.folder.id)
     assert first["names"] == ["loss"]
-    assert queries.curves(run.folder.id, version=first["version"]) == {
-        "version": first["version"],
-        "unchanged": True,
-    }
+    assert queries.curves(run.folder.id, since=first["version"]) == {**first, "curves": []}
     run.metric(0, 1, {"loss": 2.0})
     with run.rank(1).events.open("ab") as file:
         file.write(b'{"seq":1,"time":1.5,"kind":"metric","step":0,"values":{"lo')
     run.print(1, "acc=0.25 acc=nothing\nacc=0.5\nacc=0.7", BEGAN + 3)
-    second: Any = queries.curves(run.folder.id, version=first["version"])
+    second: Any = queries.curves(run.folder.id, since=first["version"])
     assert second["names"] == ["loss", "acc"]
     with run.rank(1).events.open("ab") as file:
         file.write(b'ss":7}}\nno json\n[]\n')
@@ -479,7 +484,7 @@ def test_curves_grow(make: Callable[..., RunMaker]) -> None:
     assert (acc["rank"], acc["steps"], acc["values"]) == (1, [0, 1], [0.25, 0.5])
     assert acc["times"] == [BEGAN + 3] * 2
     run.next_attempt()
-    assert queries.curves(run.folder.id)["names"] == []
+    assert queries.curves(run.folder.id, attempt=1)["names"] == []
     assert queries.curves(run.folder.id, attempt=0)["names"] == ["loss", "acc"]
 
 
@@ -543,6 +548,22 @@ def test_saving_a_cluster_keeps_comments_and_place() -> None:
 
 def kinds(messages: list[dict[str, Any]]) -> list[str]:
     return [message["kind"] for message in messages]
+
+
+def test_a_run_whose_ranks_work_is_not_pending(make: Callable[..., RunMaker]) -> None:
+    """The backend may still start the other ranks."""
+    run = make(3)
+    run.write(state=State.PENDING, started=None, ranks=())
+    watch: Any = queries.RunChanges([run.folder.id])
+    assert watch.poll()[0]["run"]["state"] == "pending"
+    run.event(1, "started", BEGAN + 5)
+    run.event(1, "progress", BEGAN + 6, id=0, n=1, total=2, desc="")
+    (told,) = [message["run"] for message in watch.poll() if message["kind"] == "run"]
+    (listed,) = queries.runs()["runs"]
+    for found in (told, listed):
+        assert (found["state"], found["started"]) == ("running", BEGAN + 5)
+        assert found["progress"] is not None
+    assert [rank["state"] for rank in told["ranks"]] == ["pending", "running", "pending"]
 
 
 def test_watch_tells_what_changed(make: Callable[..., RunMaker], wait_for: Callable[..., Any]) -> None:
@@ -610,7 +631,7 @@ def test_rows_are_read_while_others_are_added(make: Callable[..., RunMaker]) -> 
     columns.times.pop()
     columns.begin_group(True)
     assert [row.data for row in index.rows(columns, 0, 9)] == [b"one"]
-    assert b"".join(index.text(columns)) == b"one\n"
+    assert [*index.text(columns)] == [b"one\n"]
 
 
 def test_watch_the_list(make: Callable[..., RunMaker], wait_for: Callable[..., Any]) -> None:

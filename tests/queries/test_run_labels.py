@@ -86,7 +86,7 @@ def test_500_runs_are_listed_fast_named_searched_and_sorted(own_folders: Path) -
     assert [now - then for now, then in zip(reads(), before, strict=True)] < [5_000, 50]
     assert len(page["runs"]) == 500
     newest = page["runs"][0]
-    assert newest["final"] == {"loss": 1.5}
+    assert (newest["final"], newest["extremes"]) == ({"loss": 1.5}, {"loss": [1, 2]})
     assert newest["parameters"] == {"lr": 0.499, "model": "vit"}
 
     answer = actions.about(newest["id"], "the best", ["good"], "seen by eye")
@@ -98,6 +98,15 @@ def test_500_runs_are_listed_fast_named_searched_and_sorted(own_folders: Path) -
     assert queries.runs(text="rest")["runs"][0]["note"] == "seen by eye"
     actions.about(newest["id"], "")
     assert queries.runs()["runs"][0]["name"] == "In[499]"
+
+    def names(text: str) -> set[str]:
+        return {run["name"] for run in queries.runs(text=text, limit=1000)["runs"]}
+
+    assert names("lr<=0.002 loss!=500.5") == {"In[1]", "In[2]"}
+    assert names("lr=0.01") == {"In[10]"}
+    assert names("loss>499 MODEL=vit state:succeeded ranks=2") == {"In[0]", "In[1]"}
+    assert names("tag:good") == {"In[499]"}
+    assert names("tag:goo") == names("state:failed") == names("model!=vit") == names("absent>1") == set()
 
     largest = queries.runs(sort="-metric:loss", limit=2)["runs"]
     assert [run["name"] for run in largest] == ["In[0]", "In[1]"]

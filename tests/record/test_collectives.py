@@ -85,7 +85,7 @@ def test_a_rank_that_has_called_none_is_found() -> None:
 def test_a_running_rank_without_a_record_did_not_come_and_a_dead_one_is_unknown() -> None:
     records = {0: record(REDUCE, waits=9.5), 2: record(REDUCE, waits=9.5)}
     assert (parting(records).missing, parting(records).finished) == ((1,), None)
-    assert first_parting(records, [1], 3) is None
+    assert first_parting(records, [1], 3, killed=[1]) is None
 
 
 def test_ranks_that_are_on_their_way_have_not_parted() -> None:
@@ -123,6 +123,62 @@ def test_a_circle_of_groups_is_named() -> None:
     found = parting(records, world_size=2)
     assert found.kind == "circle"
     assert {rank: call.operation for rank, call in found.calls.items()} == {0: "all_reduce", 1: "barrier"}
+
+
+def test_a_rank_with_one_call_more_or_less_than_the_others_is_named() -> None:
+    usual = (REDUCE, GATHER, BROADCAST)
+    found = parting({0: record(SMALL, *usual), 1: record(*usual), 2: record(*usual)})
+    assert (found.kind, found.missing, str(found.call)) == ("extra", (0,), "all_reduce #1 of float32[3]")
+    found = parting({0: record(*usual), 1: record(GATHER, BROADCAST), 2: record(*usual)})
+    assert (found.kind, found.missing, str(found.call)) == ("skipped", (1,), "all_reduce #1 of float32[4]")
+    # What repeats itself could be both.
+    turns = (REDUCE, GATHER, REDUCE, GATHER)
+    assert parting({0: record(*turns[1:]), 1: record(*turns), 2: record(*turns)}).kind == "differ"
+
+
+def test_all_ranks_that_wait_in_the_same_call_are_told_apart_from_ranks_on_their_way() -> None:
+    records = {rank: record(REDUCE, BARRIER, waits=9.5) for rank in range(3)}
+    assert (parting(records).kind, str(parting(records).call)) == ("together", "barrier #2")
+    assert first_parting({**records, 1: record(REDUCE, BARRIER, waits=0.1)}, (), 3) is None
+
+
+def told(*calls: tuple[Any, ...]) -> Record:
+    found = parse({"groups": {"0": [0, 1, 2]}, "calls": [list(call) for call in calls]})
+    assert found is not None
+    return found
+
+
+def test_messages_between_two_ranks() -> None:
+    """Rank 0 waits for a message, and rank 1 waits for all: nobody else is to blame."""
+    waits = (":p2p 1>0", 2, "recv from rank 1", [[3]], ["float32"], 9.0)
+    sent = (":p2p 1>0", 1, "send to rank 0", [[5]], ["float32"], None)
+    barrier: tuple[Any, ...] = ("0", 1, "barrier", [], [], 9.0)
+    found = parting({0: told(waits), 1: told(sent, barrier), 2: told(barrier)})
+    assert (found.kind, found.calls[0].is_message) == ("circle", True)
+    assert str(found.calls[0]) == "recv from rank 1 of float32[3]"
+    found = parting({0: told(waits), 1: told(sent), 2: told()})
+    assert (found.kind, found.missing) == ("missing", (1,))
+    # A tensor of another size is torch's business, and a message that was sent waits for nobody.
+    assert first_parting({0: told(), 1: told(sent), 2: told()}, (), 3) is None
+    assert first_parting({0: told((*waits[:1], 1, *waits[2:])), 1: told(sent), 2: told()}, (), 3) is None
+
+
+def test_roots_that_differ() -> None:
+    calls = [("0", 1, "broadcast", [[3]], ["Float"], 9.0, root) for root in (0, 2, None)]
+    found = parting({rank: told(call) for rank, call in enumerate(calls)})
+    assert [call.kind for call in found.calls.values()][:2] == [
+        "called broadcast with root 0 of float32[3]",
+        "called broadcast with root 2 of float32[3]",
+    ]
+    assert first_parting({0: told(calls[0]), 1: told(calls[2]), 2: told(calls[2])}, (), 3).kind == "together"  # type: ignore[union-attr]
+
+
+def test_a_rank_that_has_joined_takes_part_in_all_of_horovod() -> None:
+    tensor = (":horovod allreduce.w", 7, 'allreduce "w"', [[3]], ["float32"], 9.0)
+    joined: tuple[Any, ...] = (":horovod join", 1, "hvd.join()", [], [], 9.0)
+    records = {0: told(tensor), 1: told(joined), 2: told(tensor)}
+    assert first_parting(records, (), 3) is None or parting(records).group == ":horovod join"
+    assert parting({**records, 1: told()}).missing == (1,)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_ranks_of_which_one_is_only_slower_have_not_parted(own_folders: Path) ->
     made = RunMaker(own_folders)
     told(made, 0, None, None, 0.4)
     told(made, 1, None, None)
-    assert "did not come" not in of(made).headline
+    assert "did not reach" not in of(made).headline
 
 
 @pytest.mark.parametrize("asked", [BEGAN + 8, BEGAN - 900])
@@ -86,7 +86,7 @@ def test_an_answer_counts_if_the_rank_was_ended_soon_after_it(asked: float, own_
     told(made, 0, None, None, None, final=True)
     told(made, 1, None, None, final=True)
     found = of(made, State.STOPPED)
-    assert ("rank 1 did not come to all_reduce #3" in found.headline) is (asked > BEGAN)
+    assert ("rank 1 did not reach all_reduce #3" in found.headline) is (asked > BEGAN)
 
 
 @pytest.mark.parametrize("data", [{"groups": 3}, {"calls": [[1, 2]]}, {"calls": None, "groups": {}}])

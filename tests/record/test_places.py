@@ -15,6 +15,7 @@ from tests.record.test_stacks import CELL, WORKER, dump, waiting, write_payload
 from tests.rigs.run_maker import BEGAN, RunMaker
 
 TIMED_OUT = "not done within --timeout 20 s"
+PARTED = "rank 1 did not reach all_reduce: ranks 0,2 wait in it"
 OWN_MODULE = "/home/me/project/loops.py"
 
 
@@ -34,12 +35,13 @@ def hung(own_folders: Path) -> RunMaker:
 def test_a_time_limit_says_where_each_rank_was(hung: RunMaker) -> None:
     found = card(hung.end(State.FAILED, after_s=21, reason=TIMED_OUT, stall=Stall(BEGAN + 3, BEGAN + 9)))
     assert found is not None
-    assert found.what == TIMED_OUT
+    assert found.headline == PARTED
+    assert found.causes[0].endswith(TIMED_OUT)
     assert found.places == (
         "ranks 0,2 were at In[3], line 2: dist.all_reduce(x)",
         f"rank 1 was at {OWN_MODULE}, line 12",
     )
-    assert found.causes[0].startswith("No rank had printed or logged anything since ")
+    assert found.causes[1].startswith("No rank had printed or logged anything since ")
     (stacks,) = [part for part in found.parts if part.kind == "stacks"]
     assert "In[3], line 2, in train" in stacks.text
     assert "jupyter_dist" not in stacks.text
@@ -48,13 +50,26 @@ def test_a_time_limit_says_where_each_rank_was(hung: RunMaker) -> None:
 def test_a_stopped_run_that_hung_says_it_too_and_another_one_is_one_line(hung: RunMaker) -> None:
     run = hung.end(State.STOPPED, after_s=21, reason="stopped by the user")
     lines = failure_report.stopped(run, hung.status).split("\n")
-    assert lines[0] == f"run {run.id} was stopped after 21.0 s: stopped by the user"
-    assert lines[1] == "ranks 0,2 were at In[3], line 2: dist.all_reduce(x)"
+    assert lines[0] == PARTED
+    assert lines[2] == f"what was noticed first: run {run.id} was stopped after 21.0 s: stopped by the user"
+    assert lines[3] == "ranks 0,2 were at In[3], line 2: dist.all_reduce(x)"
     # Stacks that were taken long before the end do not show where a rank was.
     hung.end(State.STOPPED, after_s=600, reason="stopped by the user")
     assert failure_report.stopped(run, hung.status) == (
         f"run {run.id} was stopped after 10 min 0 s: stopped by the user"
     )
+
+
+@pytest.mark.parametrize("printed", [False, True])
+def test_ranks_that_have_just_logged_or_printed_may_only_be_slower(hung: RunMaker, printed: bool) -> None:
+    if printed:
+        hung.rank(2).output.write_text("step 7\n")
+        os.utime(hung.rank(2).output, (BEGAN + 18, BEGAN + 18))
+    else:
+        hung.event(0, "metric", BEGAN + 18, values={"loss": 1.0}, step=7)
+    found = card(hung.end(State.FAILED, after_s=21, reason=TIMED_OUT))
+    assert found is not None
+    assert found.what == TIMED_OUT
 
 
 def test_many_places_are_counted(own_folders: Path) -> None:

@@ -22,6 +22,7 @@ from jupyter_dist.job import State
 from jupyter_dist.manage import stack_request
 from jupyter_dist.record.failures import stacks
 from jupyter_dist.text.stack_dumps import escaped, parse
+from jupyter_dist.worker import layout
 from tests.rigs.run_maker import BEGAN, RunMaker
 
 CELL = "/tmp/ipykernel_1/1234.py"
@@ -275,3 +276,14 @@ def test_what_this_pythons_faulthandler_writes(tmp_path: Path, wait_for: Callabl
 
 def _whole(path: Path) -> int:
     return path.read_text().count("line 14 in <module>\n")
+
+
+def test_stacks_from_after_the_request_to_end_do_not_show_where_the_cell_was(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1)
+    write_payload(made)
+    later = dump(("/usr/lib/python3.11/atexit.py", 3, "leave"))
+    made.rank(0).stacks.write_text(f"{waiting()}{layout.STACKS_END}{later}")
+    made.end(State.STOPPED)
+    assert "all_reduce" in str(stacks.kept(made.folder)[0])
+    made.rank(0).stacks.write_text(f"{layout.STACKS_END}{later}")
+    assert "leave" in str(stacks.kept(made.folder)[0])

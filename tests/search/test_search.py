@@ -24,6 +24,8 @@ from jupyter_dist.search.notation import as_text, read_dimension
 from jupyter_dist.search.spec import Search
 from jupyter_dist.start import function
 
+REVERSE = Real(0.1, 0.9, scaling="ReverseLogarithmic")
+
 
 @pytest.fixture(autouse=True)
 def optuna_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,6 +39,10 @@ def optuna_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
         ("loguniform(1e-5, 1e-1)", Real(1e-5, 1e-1, log=True)),
         ("float(1e-5,1e-1,log=True)", Real(1e-5, 1e-1, log=True)),
         ("continuous(1, 10, scaling='Logarithmic')", Real(1, 10, log=True)),
+        ("continuous(1, 10)", Real(1, 10, scaling="Auto")),
+        ("ContinuousParameter(0.1, 0.9, scaling_type=ReverseLogarithmic)", REVERSE),
+        ("ContinuousParameter(1, 10, scaling_type='Linear')", Real(1, 10)),
+        ("IntegerParameter(1, 8, scaling_type=Auto)", Whole(1, 8, scaling="Auto")),
         ("quniform(0,1,.3)", Real(0, 0.8999999999999999, step=0.3)),
         ("int(1,8)", Whole(1, 8)),
         ("Integer(1,8,step=2)", Whole(1, 7, step=2)),
@@ -67,7 +73,7 @@ def test_ranges_of_every_peer(text: str, meant: Dimension | None) -> None:
         ("uniform(0,x)", "needs a number in place of 'x'"),
         ("loguniform(0,1)", "a logarithmic range must begin above 0, not at 0"),
         ("int(1,2.5)", "needs a whole number in place of '2.5'"),
-        ("int(1,8,lg=2)", "int has no parameter 'lg'. Its parameters are log, scaling, step"),
+        ("int(1,8,lg=2)", "int has no parameter 'lg'. Its parameters are log, scaling, scaling_type, step"),
         ("float(1,2,log=True,step=.1)", "accepts log or step, but not both"),
         ("quniform(0,1,2)", "the step must be above 0 and fit between 0 and 1, got 2"),
         ("choice()", "needs values to choose from"),
@@ -77,7 +83,12 @@ def test_ranges_of_every_peer(text: str, meant: Dimension | None) -> None:
         ("choice((1,2),(3,4))", "'(1' is neither a number nor a word"),
         ("choice(b'x')", "is a bytes"),
         ("choice(mode=fast)", "a text with '=' needs quotes: choice('mode=fast')"),
-        ("continuous(0,1,scaling=ReverseLogarithmic)", "scaling must be Linear or Logarithmic"),
+        (
+            "continuous(0,.5,scaling=reversed)",
+            "must be Linear, Logarithmic, ReverseLogarithmic, Auto, not",
+        ),
+        ("continuous(0,1,scaling=ReverseLogarithmic)", "must lie between 0 and 1, without the 1"),
+        ("integer(1,2,scaling=ReverseLogarithmic)", "ReverseLogarithmic needs continuous(low,high)"),
     ],
 )
 def test_what_is_wrong_with_a_range(text: str, said: str) -> None:
@@ -202,7 +213,7 @@ def test_what_is_named_like_an_option_of_tuning_goes_to_the_function() -> None:
     def anything(**more: Any) -> None: ...
 
     def split(fn: Callable[..., Any], **given: Any) -> tuple[dict[str, Any], Any]:
-        none = dict.fromkeys((*OF_TUNING, "tune"))
+        none = dict.fromkeys((*OF_TUNING, "tune", "scaling", "steps"))
         found = function._for_function(fn, {**none, "kwargs": {"lr": 1}, **given})
         return found["kwargs"], found["parallel"]
 
@@ -215,5 +226,11 @@ def test_what_is_named_like_an_option_of_tuning_goes_to_the_function() -> None:
         InputError, match=r"'parallel' is an option of tuning, but train\(\) has .*functools.partial"
     ):
         split(train, parallel=4, tune={"lr": [1]})
+
+    def curve(steps: int = 1, scaling: str = "") -> None: ...
+
+    assert split(curve, steps=4, scaling="log")[0] == {"lr": 1, "steps": 4, "scaling": "log"}
+    with pytest.raises(InputError, match=r"'steps' is an option of scaling, but <lambda>\(\) has"):
+        split(lambda steps: steps, steps=4, scaling=[1, 2])
     with pytest.raises(InputError, match=r"early_stopping works only with tune\. Add the values to try"):
         jupyter_dist.run(lambda: None, np=1, early_stopping=True)

@@ -202,7 +202,7 @@ def test_downloads_are_files(server: Server) -> None:
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert answer.headers["Content-Disposition"] == f'attachment; filename="{run.folder.id}-rank-0.log"'
     named = server.call("GET", f"{path}?rank=0&attempt=0").headers["Content-Disposition"]
-    assert named.endswith('-rank-0-attempt-1.log"')
+    assert named.endswith('-rank-0-attempt-0.log"')
     whole = server.call("GET", path).body
     assert whole.startswith(b"[0] <html>\n")
     assert b"\n[1] one\n" in whole
@@ -262,10 +262,10 @@ def test_curves_say_when_nothing_is_new(server: Server) -> None:
     path = f"/runs/{run.folder.id}/curves"
     first = server.call("GET", path)
     assert b"NaN" not in first.body.replace(b'"NaN"', b"")
-    again = server.call("GET", f"{path}?version={first.json['version']}").json
-    assert again == {"version": first.json["version"], "unchanged": True}
+    again = server.call("GET", f"{path}?since={first.json['version']}").json
+    assert again == {**first.json, "curves": []}
     run.metric(0, 1, {"loss": 1.0})
-    third = server.call("GET", f"{path}?version={first.json['version']}&names=loss").json
+    third = server.call("GET", f"{path}?since={first.json['version']}&names=loss").json
     assert [curve["name"] for curve in third["curves"]] == ["loss"]
     run.end()
 
@@ -297,7 +297,8 @@ def test_clusters_and_a_real_run(server: Server, wait_for: Callable[..., Any]) -
     wrong = server.call("PUT", "/clusters/there", {"backend": "local", "options": {"np": 0}})
     assert wrong.status == 400
     assert "np" in wrong.json["message"]
-    assert server.call("PUT", "/clusters/here", {"backend": "local", "options": {}}).status == 400
+    taken = server.call("PUT", "/clusters/here", {"backend": "local", "options": {}})
+    assert (taken.status, taken.json["field"]) == (400, "name")
     # One rank, which is what a test has, could not be all of these.
     options = {"np": 3, "ps": 1, "chief": True}
     renamed = {"backend": "local", "options": options, "old_name": "here"}

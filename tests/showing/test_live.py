@@ -189,17 +189,17 @@ def test_a_new_attempt_is_marked_and_nothing_folds_across_it(own_folders: Path) 
     view.feed(tail.poll(), 1)
     assert kernel_text(view, BEGAN + 1).split("\n") == [
         "[0] epoch 1",
-        "── attempt 2 of 3: rank 1 failed; restart 1 of 2 ──",
+        "── attempt 1: rank 1 failed; restart 1 of 2 ──",
         "[1] epoch 1",
         "",
-        "running · 1.0 s · ranks: 2 running · attempt 2 of 3",
+        "running · 1.0 s · ranks: 2 running · 1 of 2 restarts",
     ]
     made.write(reason="host h2 does not answer since 12 s")
     assert view.feed(tail.poll(), 2)
-    assert kernel_text(view, BEGAN + 1).endswith("attempt 2 of 3 · host h2 does not answer since 12 s")
+    assert kernel_text(view, BEGAN + 1).endswith("1 of 2 restarts · host h2 does not answer since 12 s")
     made.write(reason="rank 1 failed; restart 1 of 2")
     assert view.feed(tail.poll(), 3)
-    assert kernel_text(view, BEGAN + 1).endswith("attempt 2 of 3")
+    assert kernel_text(view, BEGAN + 1).endswith("1 of 2 restarts")
 
 
 def test_notes_of_ranks_are_shown(own_folders: Path) -> None:
@@ -477,6 +477,9 @@ class Interrupting:
             self.left -= 1
             raise KeyboardInterrupt
 
+    def pause(self, view: View) -> None:
+        pass
+
     def close(self, view: View) -> None:
         self.closed += 1
 
@@ -491,6 +494,30 @@ def test_an_interrupt_stops_and_a_second_one_kills(
     assert screen.left == 0
     assert screen.closed == 1
     assert Run(made.folder).state is State.STOPPED
+
+
+class Drawing(KernelScreen):
+    """A kernel's screen whose draws are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def _draw(self, view: View, last: bool = False) -> None:
+        self.texts.append(kernel_text(view, BEGAN))
+
+
+def test_a_prompt_follows_all_lines_that_were_printed_before_it(own_folders: Path) -> None:
+    made = RunMaker(own_folders)
+    view, tail, screen = View(made.folder, made.job, keep=400), Tail(made.folder), Drawing()
+    for number in range(20):
+        made.print(0, f"line {number}\n")
+        screen.show(view, view.feed(tail.poll(), time.monotonic()))
+    screen.pause(view)
+    assert "line 19" in screen.texts[-1]
+    drawn = len(screen.texts)
+    screen.pause(view)
+    assert len(screen.texts) == drawn, "a prompt that repeats draws nothing again"
 
 
 def test_a_third_interrupt_leaves_with_keyboard_interrupt(own_folders: Path) -> None:

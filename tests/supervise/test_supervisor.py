@@ -70,6 +70,9 @@ def test_every_rank_runs_the_cell_and_returns_its_last_expression() -> None:
     assert status.state is State.SUCCEEDED
     assert [rank.state for rank in status.ranks] == [State.SUCCEEDED] * 2
     assert [rank.exit_code for rank in status.ranks] == [0, 0]
+    # The run is not shorter than its ranks.
+    assert status.started == min(rank.started or 0 for rank in status.ranks)
+    assert (status.ended or 0) >= max(rank.ended or 0 for rank in status.ranks)
     assert [logs(folder, rank) for rank in (0, 1)] == [["rank 0"], ["rank 1"]]
     assert [container.load(folder.rank(0, rank).result) for rank in (0, 1)] == [40, 41]
 

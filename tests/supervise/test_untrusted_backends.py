@@ -19,6 +19,7 @@ from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State, Status
 from jupyter_dist.launch import submission
 from jupyter_dist.record import reader
+from tests.rigs.answering import User
 from tests.rigs.far_service import Service
 from tests.rigs.launching import ended, launch_cell, logs, story, until_up
 from tests.rigs.stopwatch import Stopwatch
@@ -360,6 +361,42 @@ def test_what_was_never_started_needs_the_values_of_variables(service: Service, 
     assert status.state is State.FAILED
     assert status.reason == "it was never started, and cannot be now: the values of --env are in no file"
     assert service.jobs == []
+
+
+def test_a_resumed_supervisor_does_not_count_the_time_at_prompts(service: Service, wait_for: WaitFor) -> None:
+    folder = start("far", "input()", timeout=3)
+    waits = "ranks 0-1 wait for input (to answer: %dist debug)"
+    status = wait_for(lambda: (found := reader.status(folder)).held_s > 4 and found, what="a long wait")
+    assert (status.state, status.reason) == (State.RUNNING, waits)
+    os.kill(status.supervisor.pid, signal.SIGKILL)
+    wait_for(lambda: reader.status(folder).state is State.UNWATCHED, what="its end")
+    assert submission.resume(folder)
+    wait_for(lambda: reader.status(folder).held_s > status.held_s + 4, what="a long wait again")
+    user = User(folder, 0, 1)
+    user.say("done", [0])
+    one = "rank 1 waits for input (to answer: %dist debug)"
+    wait_for(lambda: reader.status(folder).reason == one, what="the reason")
+    User(folder, 1).say("done")
+    status = ended(folder)
+    assert (status.state, status.reason) == (State.SUCCEEDED, None), story(folder)
+    nothing_left(service, folder, wait_for)
+
+
+def test_the_reason_of_a_resumed_run_names_no_rank_that_waited(service: Service, wait_for: WaitFor) -> None:
+    folder = start("far", "import time\ninput()\nprint('up')\ntime.sleep(600)")
+    User(folder, 0, 1).prompt()
+    status = wait_for(lambda: len((found := reader.status(folder)).waits) == 2 and found, what="the waits")
+    os.kill(status.supervisor.pid, signal.SIGKILL)
+    wait_for(lambda: reader.status(folder).state is State.UNWATCHED, what="its end")
+    assert submission.resume(folder)
+    wait_for(lambda: reader.status(folder).supervisor != status.supervisor, what="another supervisor")
+    User(folder, 0, 1).say("go on")
+    until_up(folder)
+    wait_for(lambda: not reader.status(folder).waits, what="the ranks to continue")
+    assert reader.status(folder).reason is None
+    folder.request("stop")
+    assert ended(folder).state is State.STOPPED
+    nothing_left(service, folder, wait_for)
 
 
 @pytest.mark.race

@@ -58,6 +58,7 @@ GROUPS = [
             "hosts/test_mailbox_deaths.py::*[50]",
             "worker/rank/test_child_processes.py::test_no_pool_hangs[1000]",
             "worker/pickling/test_random_notebooks.py::*[many]",
+            "worker/pickling/test_across_pythons.py::*-many]",
             "tuning/test_tuning_engines.py::*[azureml*",
         ),
         backends=("azureml", "hosted", "kubernetes", "ray", "sagemaker", "spark"),
@@ -88,6 +89,16 @@ GROUPS = [
         ),
     ),
     Group(
+        "other_pythons",
+        1.5,
+        ("worker/pickling/test_across_pythons.py::*",),
+        core=(
+            "worker/pickling/test_across_pythons.py::test_each_kind*",
+            "worker/pickling/test_across_pythons.py::test_a_function_without_*",
+            "worker/pickling/test_across_pythons.py::test_corners[3.10-*",
+        ),
+    ),
+    Group(
         "notebooks",
         11.5,
         ("end_to_end/test_notebooks.py::test_*",),
@@ -98,6 +109,41 @@ GROUPS = [
         ),
         watches=("notebooks", "tools/run_notebook.py"),
         backends=("local",),
+    ),
+    Group(
+        "failures",
+        8.0,
+        (
+            "end_to_end/test_plants.py::test_the_first_line_*",
+            "end_to_end/test_hints.py::test_a_model_for_each_rank*",
+            "end_to_end/test_hints.py::test_horovod_*",
+        ),
+        core=tuple(
+            f"end_to_end/test_plants.py::test_the_first_line_names_the_cause[{name}]"
+            for name in (
+                *(
+                    "ends-early",
+                    "exit-0",
+                    "sleeps",
+                    "type",
+                    "shape",
+                    "one-more",
+                    "root",
+                    "barrier",
+                    "no-init",
+                ),
+                *(
+                    "ring",
+                    "ddp-uneven",
+                    "horovod-ends-early",
+                    "horovod-shape",
+                    "horovod-skips",
+                    "keras-uneven",
+                ),
+            )
+        ),
+        backends=("local", "torchrun", "horovod", "ssh", "ray"),
+        watches=("tests/rigs/plants.py",),
     ),
     Group(
         "mpi",
@@ -158,6 +204,7 @@ GROUPS = [
             "backends/ssh/test_ssh.py::test_a_cell_that_shows_an_unwatched_run_*",
             "supervise/test_untrusted_backends.py::*_at_random*",
             "backends/ssh/test_ssh.py::test_64_ranks_*",
+            "backends/ssh/test_ssh.py::test_ranks_of_two_hosts_are_in_one_trace",
             "tuning/test_tuning.py::test_trials_have_ranks_on_other_backends[torchrun]",
         ),
         backends=(
@@ -236,6 +283,7 @@ GROUPS = [
             "backends/sagemaker/test_sagemaker_attach.py::test_how_it_ends_*",
             "backends/sagemaker/test_sagemaker_distributions.py::*",
             "backends/sagemaker/test_sagemaker_examples.py::*",
+            "backends/sagemaker/test_sagemaker_pythons.py::*",
             "backends/sagemaker/test_sagemaker_tuning.py::test_training_jobs_are_trials",
             "backends/sagemaker/test_sagemaker_tuning.py::test_a_tuning_that_is_stopped_*",
             "tuning/test_tuning_engines.py::*sagemaker*",

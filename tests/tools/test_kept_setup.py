@@ -85,3 +85,21 @@ def test_what_is_not_whole_is_not_kept_and_what_is_there_not_replaced(
         assert kept_setup.keep(_environment(kept_setup, checkout, made_of))
     left = sorted(path.name for path in (kept_setup.KEPT / "environment").iterdir())
     assert left == ["b", "c", "d"], "few are kept: each is large"
+
+
+def test_two_checkouts_that_keep_the_same_at_once(
+    kept_setup: ModuleType, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = _environment(kept_setup, checkout, "a")
+    remove = kept_setup.shutil.rmtree
+
+    def remove_before_another_is_done(path: Path, ignore_errors: bool = False) -> None:
+        remove(path, ignore_errors)
+        if ignore_errors:
+            path.mkdir()
+            (path / "stamps").write_text("of the other")
+
+    monkeypatch.setattr(kept_setup.shutil, "rmtree", remove_before_another_is_done)
+    assert not kept_setup.keep(kind)
+    (entry,) = (kept_setup.KEPT / "environment").iterdir()
+    assert (entry / "stamps").read_text() == "of the other"

@@ -56,7 +56,7 @@ def test_the_newest_of_pyenvs_releases_comes_first(
     monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}")
     own = fake(tmp_path / "bin", "python3.12", "")
     fake(tmp_path / "bin", "python3.12-config", "")
-    found = [path for path in tool._candidates() if path.is_relative_to(tmp_path)]
+    found = [path for path in tool.candidates() if path.is_relative_to(tmp_path)]
     releases = [tmp_path / "versions" / name / "bin" / "python" for name in ("3.13.0", "3.12.10", "3.12.9")]
     assert found == [*releases, own]
 

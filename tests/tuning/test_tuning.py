@@ -65,6 +65,8 @@ def test_a_grid_from_the_first_point_to_the_best(own_folders: Path) -> None:
     ]
     assert set(table["state"]) == {"succeeded"}
     assert sorted(table["value"]) == [-1, -1, -1, -1, 0, 0]
+    assert (table["ended"] > table["started"]).all()
+    assert table["ended"].max().timestamp() == pytest.approx(run.status.ended, abs=60)
     best = run.best
     assert best.results[0] == 2.0
     assert best.job.trial is not None
@@ -221,6 +223,22 @@ def test_a_cell_that_always_fails_costs_three_trials() -> None:
 
 def _fails(lr: float) -> None:
     raise ValueError("no such layer")
+
+
+def test_a_trial_that_asks_gets_an_error_at_once() -> None:
+    run = start(_asks, tune={"lr": [1, 2]}, strategy="grid", pdb=True)
+    wait_for_end(run)
+    table = run.trials
+    assert table["state"].tolist() == ["failed"] * 2, story(run)
+    why = "Nobody can answer this rank, because it belongs to a trial of a tuning run."
+    assert f"EOFError: {why}" in table["reason"][0]
+    assert f"RuntimeError: {why}" in table["reason"][1]
+
+
+def _asks(lr: int) -> None:
+    if lr == 1:
+        input("Name: ")
+    breakpoint()
 
 
 def test_begins_with_what_a_parent_knows() -> None:

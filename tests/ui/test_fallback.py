@@ -185,4 +185,4 @@ def test_a_run_that_the_server_does_not_have_is_shown_by_its_kernel(lab: Lab, tm
     seen.touch()
     view.to_be("succeeded").to_show("step 99")
     expect(cell.locator(".jpd-run")).to_have_count(1)
-    expect(cell).not_to_contain_text("is not here")
+    expect(cell).not_to_contain_text("was not found")

@@ -7,8 +7,9 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import parse_qs, urlparse
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Request, expect
 
 from jupyter_dist.job import State
 from tests.rigs.run_maker import RunMaker
@@ -193,3 +194,31 @@ def test_many_metrics_and_a_log_with_levels(lab: Lab, server: JupyterServer, pic
     view.logs.get_by_role("button", name="wrap").click()
     view.logs.get_by_role("button", name="times").click()
     expect(long).to_have_css("height", "18px")
+
+
+def test_plots_of_a_row_are_level_and_charts_out_of_sight_are_not_read(lab: Lab, own_folders: Path) -> None:
+    made = RunMaker(own_folders, 16, label="level", began=time.time())
+    names = [f"part/m{number}" for number in range(12)]
+    for rank in range(16):
+        for step in range(3):
+            made.metric(rank, step, dict.fromkeys(names, float(rank + step)))
+    # The head of the first chart has a second line.
+    made.metric(3, 3, {names[0]: "NaN"})
+
+    def reads_some(request: Request) -> bool:
+        asked = parse_qs(urlparse(request.url).query)
+        return "/curves" in request.url and 0 < len(json.loads(asked["names"][0])) < 12 and "since" in asked
+
+    lab.command("jupyter-dist:open-run", id=made.folder.id)
+    tab = lab.tab(made.folder.id)
+    expect(tab.metrics.locator(".jpd-chart-special").first).to_contain_text("NaN")
+    boxes = tab.metrics.locator(".jpd-chart-box")
+    first, second = boxes.nth(0).bounding_box(), boxes.nth(1).bounding_box()
+    assert first is not None
+    assert second is not None
+    assert first["y"] == second["y"]
+    with lab.page.expect_request(reads_some):
+        for rank in range(16):
+            made.metric(rank, 4, dict.fromkeys(names, 1.0))
+    expect(boxes.nth(1)).to_have_attribute("aria-label", re.compile(r"at step 4 it is 1\b"))
+    made.end(State.SUCCEEDED)

@@ -106,6 +106,8 @@ def test_ten_thousand_media_do_not_grow_the_page(lab: Lab) -> None:
     image.scroll_into_view_if_needed()
     slider = image.get_by_role("slider")
     expect(image.get_by_role("img")).to_have_count(1)
+    # What is read after the end of a run is there as well.
+    expect(view.node.locator(".jpd-steps .jpd-progress-row")).to_have_count(2)
     nodes = view.node.locator("*").count()
     canvas = image.get_by_role("img").element_handle()
     for step in range(0, 5000, 250):

@@ -145,13 +145,13 @@ def test_what_differs_and_a_run_in_its_tab(
     lab.page.keyboard.press("Enter")
     # It comes back from the server, to whoever shows the run.
     expect(tab.header.locator(".jpd-name")).to_have_text("final")
-    expect(lab.page.get_by_role("tab", name="final")).to_be_visible()
+    expect(lab.page.get_by_role("tab", name="final", exact=True)).to_be_visible()
     section.get_by_text("Code", exact=True).click()
     expect(section).to_contain_text("%%distribute -np 2")
     section.get_by_text(re.compile(r"^Parameters \(")).click()
     expect(section).to_contain_text("vit-base" if len(made) % 2 == 0 else "resnet50")
     section.get_by_text("Environment", exact=True).click()
-    expect(section).to_contain_text("Nobody wrote it down")
+    expect(section).to_contain_text("Not recorded")
     picture(lab.page, "run-about")
     sidebar = lab.sidebar()
     expect(sidebar.rows.first).to_contain_text("final")
@@ -161,11 +161,12 @@ def test_what_differs_and_a_run_in_its_tab(
     lab.page.keyboard.press("Enter")
     expect(sidebar.row("again another")).to_be_visible()
     picture(lab.page, "runs-sidebar")
-    sort = sidebar.runs.get_by_label("Sort runs")
-    sort.select_option("-metric:loss")
+    sort = sidebar.runs.get_by_label("Sort runs by")
+    sort.select_option("metric:loss")
+    sidebar.runs.get_by_role("button", name="Lowest first. Press for highest first").click()
     highest = sidebar.runs.get_by_role("list", name="Runs", exact=True).get_by_role("listitem").first
     expect(highest).to_contain_text("loss 0.91")
-    sort.select_option("")
+    sort.select_option("created")
     expect(sidebar.rows.first).to_contain_text("again another")
 
 

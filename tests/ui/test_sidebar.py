@@ -13,11 +13,24 @@ from playwright.sync_api import Page, expect
 from jupyter_dist.job import State
 from tests.rigs.run_maker import RunMaker
 
-from .pages import LOAD, Lab
+from .pages import LOAD, Lab, Notebook
 from .server import JupyterServer
 
 Picture = Callable[[Page, str], Path]
 WaitFor = Callable[..., Any]
+
+
+def test_a_first_run_starts_in_an_empty_panel(lab: Lab) -> None:
+    lab.sidebar()
+    runs = lab.page.locator("#jupyter-dist-sidebar")
+    runs.get_by_role("button", name="Open an example").click()
+    cells = lab.page.locator(".jp-Notebook .jp-Cell")
+    expect(cells).to_have_count(2)
+    expect(cells.first).to_contain_text("%load_ext jupyter_dist")
+    expect(cells.last).to_contain_text("%%distribute -np 2")
+    Notebook(lab, "Untitled.ipynb").ready()
+    lab.command("notebook:run-all-cells")
+    expect(lab.page.locator(".jp-Notebook .jpd-run")).to_have_attribute("data-state", "succeeded")
 
 
 def test_a_cluster_is_added_used_inserted_and_run(lab: Lab, server: JupyterServer, picture: Picture) -> None:
@@ -193,7 +206,7 @@ def test_a_run_that_goes_on_after_a_stop_is_killed(lab: Lab, own_folders: Path, 
     expect(row).to_contain_text("stopping…")
     kill.click()
     with lab.dialog() as dialog:
-        expect(dialog).to_contain_text("It was asked to stop and still goes on")
+        expect(dialog).to_contain_text("The run was asked to stop and is still running")
         dialog.get_by_role("button", name="Wait").click()
     assert [path.name for path in made.folder.requests.iterdir()] == ["stop"]
     kill.click()
@@ -240,7 +253,7 @@ def test_curves_of_two_runs_are_compared(lab: Lab, own_folders: Path, picture: P
         made.end()
     sidebar = lab.sidebar()
     expect(sidebar.rows).to_have_count(2)
-    sidebar.node.get_by_role("button", name="Choose runs to compare").click()
+    sidebar.node.get_by_role("button", name="Select runs to compare").click()
     for number in (1, 2):
         sidebar.runs.get_by_role("checkbox", name=f"Compare run {number}").check()
     sidebar.runs.get_by_role("button", name="Compare", exact=True).click()

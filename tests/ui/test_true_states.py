@@ -79,7 +79,7 @@ def test_what_a_file_has_of_runs_that_are_not_here_or_have_ended_since(
     notebook = lab.open_notebook(path.name)
     first = notebook.cell(0)
     expect(first).to_contain_text("run 20200101-000000-gone succeeded: 4 ranks on ray, 12.3 s")
-    expect(first).to_contain_text("Saved with this notebook: run 20200101-000000-gone itself is not on this")
+    expect(first).to_contain_text("Saved with this notebook. Run 20200101-000000-gone is not on this")
     expect(first.get_by_text("Loading widget")).to_be_hidden()
     picture(lab.page, "not-on-this-server")
     # The one that went on when the file was saved has ended; the other one ends now, and somebody looks.
@@ -243,7 +243,7 @@ def test_a_cluster_belongs_to_the_notebook(lab: Lab, server: JupyterServer, pict
     notebook = lab.notebook(LOAD)
     button = notebook.panel.locator(".jpd-toolbar-item")
     expect(
-        notebook.panel.get_by_role("button", name="Choose the cluster that %%distribute uses")
+        notebook.panel.get_by_role("button", name="Select the cluster that %%distribute uses")
     ).to_be_visible()
     notebook.run("%dist use mine")
     expect(button).to_have_text("mine")

@@ -75,7 +75,9 @@ class AzureMl(PlatformJob[CommandJob]):
         found: dict[str, Any] = {}
         with contextlib.suppress(metadata.PackageNotFoundError, OSError):
             found["azure-identity"] = metadata.version("azure-identity")
-            found["workspace"] = workspace_here(os.environ, Path.cwd()).get("workspace", "none named here")
+            found["workspace"] = workspace_here(os.environ, Path.cwd()).get(
+                "workspace", "no workspace configured"
+            )
         return found
 
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from ...cluster_form import Form
 from ...option_fields import flag
 from ..hosted import RankEnvironmentOptions
 from ..ranks.tensorflow_roles import Chief, ParameterServers
-from ..shared_options.agent import AgentOptions, Duration, Line, grace_field
+from ..shared_options.agent import Duration, Line, OtherPythonOptions, grace_field
 from .inputs import check_inputs
 
 __all__ = ["SERVERLESS", "AzureMlOptions"]
@@ -19,7 +19,7 @@ SERVERLESS = "serverless"
 _SECRETS = ("--client-secret", "--account-key", "--sas", "--sas-token", "--access-token", "--key")
 
 
-class AzureMlOptions(AgentOptions):
+class AzureMlOptions(OtherPythonOptions):
     """Options of the backend `azureml`."""
 
     form: ClassVar[Form] = Form(

@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 from ...errors import InputError
 from ...folder import RunFolder
 from ...job import Job
-from ..interface import Capabilities, Options
+from ..interface import Capabilities, Extensions, Options
 from ..platform_job import PlatformJob
 from .client import DatabricksClient, program_path
 from .jobs import JobRun
 from .options import DatabricksOptions
-from .request import check_cluster, host_list, job_request, spread
+from .request import check_cluster, host_list, job_request, price, spread
 from .workspace import Workspace, profiles
 
 __all__ = ["Databricks"]
@@ -34,6 +34,7 @@ class Databricks(PlatformJob[JobRun]):
     capabilities: ClassVar[Capabilities] = Capabilities(
         outlives=True, apart=True, visible=False, submit_limit_s=300.0, interrupts=True
     )
+    extensions: ClassVar[Extensions] = Extensions(price=lambda ranks, options: price(options))
 
     def __init__(self) -> None:
         super().__init__(JobRun, "job_run", _platform_client)

@@ -65,7 +65,9 @@ class DatabricksClient:
         slots = spread(job.world_size, asked.nodes) if before is None else before.slots
         if asked.cluster_id is not None and before is None:
             with asking(f"use the cluster {asked.cluster_id!r}") as client:
-                slots = cluster_hosts(client.clusters.get(asked.cluster_id).as_dict(), job.world_size)
+                slots = cluster_hosts(
+                    client.clusters.get(asked.cluster_id).as_dict(), job.world_size, asked.other_python
+                )
         own = f"{asked.mailbox}/{self._run}"
         with asking(f"write to the Volume {asked.volume!r}") as client:
             client.files.create_directory(own)

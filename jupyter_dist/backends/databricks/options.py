@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 
 from ...cluster_form import Form
 from ...option_fields import flag
-from ..shared_options.agent import AgentOptions, Line
+from ..shared_options.agent import Line, OtherPythonOptions
 from ..shared_options.gpus import GpuOptions
 
 __all__ = ["DatabricksOptions"]
@@ -18,6 +18,8 @@ __all__ = ["DatabricksOptions"]
 
 _RUNTIME_OF = {"3.10": "14.3.x", "3.11": "15.4.x", "3.12": "16.4.x"}
 """For each Python, the newest runtime with long-term support."""
+NEWEST_RUNTIME = "16.4.x"
+"""The runtime for a notebook whose Python no runtime has."""
 
 
 _SECRETS = ("--token", "--client-id", "--client-secret", "--password", "--azure-client-secret")
@@ -51,13 +53,13 @@ def _runtime(value: str | None) -> str | None:
 _OF_NEW = ("new_cluster", "node_type", "workers", "runtime", "policy", "spot")
 
 
-class DatabricksOptions(AgentOptions, GpuOptions):
+class DatabricksOptions(OtherPythonOptions, GpuOptions):
     """Options of the backend `databricks`."""
 
     form: ClassVar[Form] = Form(
         first=("profile", "volume", "cluster_id", "new_cluster", "np"),
         sections={
-            "New cluster": ("node_type", "workers", "runtime", "policy", "spot"),
+            "New cluster": ("node_type", "workers", "runtime", "other_python", "policy", "spot"),
             "Account": ("host",),
         },
     )

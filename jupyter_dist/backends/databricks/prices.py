@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["cloud_of", "cost_line", "has_gpus"]
+__all__ = ["cloud_of", "cost_line", "has_gpus", "usd_per_hour"]
 
 _GPU_FAMILY = re.compile(r"(?:g|p)\d\w*\.|Standard_N[CD]|a2-|a3-|g2-")
 
@@ -30,6 +30,15 @@ def has_gpus(node_type: str) -> bool:
     """Return whether machines of this type have GPUs, by the price lists or by their family's name."""
     known = _prices()["nodes"].get(node_type)
     return bool(known["gpus"]) if known else _GPU_FAMILY.match(node_type) is not None
+
+
+def usd_per_hour(node_type: str | None, workers: int) -> float | None:
+    """Return the list price of a cluster with a driver and `workers` machines. None if it is not known."""
+    told = _prices()
+    known = told["nodes"].get(node_type)
+    if known is None or known["usd"] is None:
+        return None
+    return float((workers + 1) * (known["usd"] + known["dbu"] * told["dbu"]["usd"][known["cloud"]]))
 
 
 def cost_line(node_type: str | None, workers: int, *, spot: bool) -> str:

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import InputError, MissingEngine
-from .options import _RUNTIME_OF, DatabricksOptions
-from .prices import cloud_of, cost_line, has_gpus
+from .options import _RUNTIME_OF, NEWEST_RUNTIME, DatabricksOptions
+from .prices import cloud_of, cost_line, has_gpus, usd_per_hour
 from .workspace import check_profile
 
-__all__ = ["check_cluster", "cluster_hosts", "host_list", "job_request", "run_name", "spread"]
+__all__ = ["check_cluster", "cluster_hosts", "host_list", "job_request", "price", "run_name", "spread"]
 
 
 _PYTHON_OF = {"13": "3.10", "14": "3.10", "15": "3.11", "16": "3.12", "17": "3.12"}
@@ -51,21 +51,28 @@ def check_cluster(world_size: int, asked: DatabricksOptions) -> list[str]:
             f"{asked.nodes} workers for {world_size} ranks: {asked.nodes - world_size} would be "
             f"idle and cost money. Use --workers {world_size}, or -np {asked.nodes}"
         )
-    _check_runtime(_runtime_of(asked), "--runtime")
+    _check_runtime(_runtime_of(asked), "--runtime", asked.other_python)
     return [cost_line(asked.node_type, _workers(asked), spot=asked.spot)]
 
 
-def _check_runtime(runtime: str, whose: str) -> None:
+def price(options: Mapping[str, Any]) -> float | None:
+    """Return the list price of a new cluster in USD per hour. None: it is not known."""
+    asked = DatabricksOptions(**options)
+    return usd_per_hour(asked.node_type, _workers(asked)) if asked.new_cluster else None
+
+
+def _check_runtime(runtime: str, whose: str, other_python: bool) -> None:
     """Raise InputError if the runtime has another Python, before anything costs money.
 
-    The payload is pickled, and only the same Python version reads it.
+    Without --other-python, only the same Python version reads the payload.
     """
     python = _PYTHON_OF.get(runtime.partition(".")[0])
-    if python is not None and python != _OWN_PYTHON:
+    if python is not None and python != _OWN_PYTHON and not other_python:
         fitting = _RUNTIME_OF.get(_OWN_PYTHON)
         cure = f"a runtime {fitting} has it" if fitting else f"run the notebook with Python {python}"
         raise InputError(
-            f"{whose} {runtime} has Python {python}, but the notebook has Python {_OWN_PYTHON}: {cure}"
+            f"{whose} {runtime} has Python {python}, but the notebook has Python {_OWN_PYTHON}: {cure}. "
+            "Or add --other-python"
         )
 
 
@@ -80,7 +87,7 @@ def host_list(slots: Sequence[int]) -> list[dict[str, Any]]:
     return [{"name": f"worker{node}", "slots": each} for node, each in enumerate(slots)]
 
 
-def cluster_hosts(found: Mapping[str, Any], world_size: int) -> tuple[int, ...]:
+def cluster_hosts(found: Mapping[str, Any], world_size: int, other_python: bool = False) -> tuple[int, ...]:
     """Return how many ranks each worker of an existing cluster gets. `found`: the workspace's description.
 
     Raises InputError if the cluster cannot run the ranks.
@@ -92,7 +99,7 @@ def cluster_hosts(found: Mapping[str, Any], world_size: int) -> tuple[int, ...]:
             f"{name} has shared (standard) access ({mode}), and there Spark runs no tasks of this "
             "kind. Name a cluster with dedicated access, or use --new-cluster"
         )
-    _check_runtime(str(found.get("spark_version", "")), f"{name} runs")
+    _check_runtime(str(found.get("spark_version", "")), f"{name} runs", other_python)
     there = found.get("executors") if found.get("state") == "RUNNING" else None
     least = (found.get("autoscale") or {}).get("min_workers", 0)
     return spread(world_size, len(there) if there else int(found.get("num_workers") or least))
@@ -167,10 +174,12 @@ def _runtime_of(asked: DatabricksOptions) -> str:
     if asked.runtime is not None:
         return asked.runtime
     known = _RUNTIME_OF.get(_OWN_PYTHON)
+    if known is None and asked.other_python:
+        known = NEWEST_RUNTIME
     if known is None:
         raise InputError(
             f"jupyter-dist finds no Databricks runtime with Python {_OWN_PYTHON} in its list. "
-            "Name one with --runtime"
+            "Name one with --runtime. Or add --other-python"
         )
     kind = "gpu" if asked.node_type is not None and has_gpus(asked.node_type) else "cpu"
     return f"{known}-{kind}-ml-scala2.12"

@@ -332,7 +332,12 @@ class PodAllocation:
         site = next(site for site in self._sites if site.host == host)
         if self._mail is not None:
             return self._mail.reach(site, wish, files)
-        return StreamLink(host, ExecTransport(self._cluster, site, self._options.python), wish, files)
+        return StreamLink(
+            host,
+            ExecTransport(self._cluster, site, self._options.python, self._options.other_python),
+            wish,
+            files,
+        )
 
     def _end_mail(self) -> None:
         if self._mail is not None:

@@ -68,9 +68,9 @@ def _loop() -> asyncio.AbstractEventLoop:
 class ExecTransport:
     """Runs the stage program in one pod, anew for each connection."""
 
-    def __init__(self, cluster: Cluster, site: Site, python: str | None) -> None:
+    def __init__(self, cluster: Cluster, site: Site, python: str | None, other_python: bool) -> None:
         self._cluster, self._site = cluster, site
-        self._settings = SshSettings(python=python)
+        self._settings = SshSettings(python=python, other_python=other_python)
         self._why: LinkError | None = None
 
     def open(self) -> Pipe:
@@ -82,7 +82,7 @@ class ExecTransport:
         self._why = None
         asyncio.run_coroutine_threadsafe(self._serve(up, down, saying, word), _loop())
         held = [os.fdopen(out, "rb", 0), os.fdopen(into, "wb", 0), os.fdopen(said, "rb", 0)]
-        first = openssh.opening(word, _pythons(self._settings))
+        first = openssh.opening(word, _pythons(self._settings), self._settings.other_python)
         return Pipe(out, into, word, first=first, said=said, held=held)
 
     def unanswered(self, code: int | None, said: str, printed: str) -> LinkError:
@@ -237,7 +237,13 @@ def _no_python(settings: SshSettings, others: str) -> str:
     own, found = openssh.own_version(), others.strip(", ")
     named = "" if settings.python is None else f" at {settings.python!r}"
     had = f" ({found})" if found else ""
+    if settings.other_python:
+        return (
+            f"its image has no Python from 3.10 on{named}{had}. Use an image with Python 3.10 or newer, or "
+            "name one there with --python"
+        )
     return (
         f"its image has no Python {own}{named}{had}: what travels is pickled by the notebook's Python {own}, "
         f"which only the same version reads. Use an image with Python {own}, or name one there with --python"
+        f"{openssh.other_python_hint(found)}"
     )

@@ -20,7 +20,7 @@ from ..elastic.options import ElasticOptions
 from ..elastic.rounds import Elastic
 from ..ranks.placement import RankEnvironmentOptions
 from ..ranks.tensorflow_roles import Chief, Evaluator, ParameterServers
-from ..shared_options.agent import AgentOptions, Line, LocalFile
+from ..shared_options.agent import Line, LocalFile, OtherPythonOptions
 from ..shared_options.gpus import GpusPerWorker
 
 __all__ = ["KubernetesOptions", "bytes_of"]
@@ -99,7 +99,7 @@ Name = Annotated[str | None, AfterValidator(_name)]
 Quantity = Annotated[str | None, AfterValidator(_quantity)]
 
 
-class KubernetesOptions(AgentOptions, ElasticOptions):
+class KubernetesOptions(OtherPythonOptions, ElasticOptions):
     """Options of the backend `kubernetes`."""
 
     form: ClassVar[Form] = Form(
@@ -115,7 +115,7 @@ class KubernetesOptions(AgentOptions, ElasticOptions):
                 "pod_template",
             ),
             "Where": ("node_selector", "toleration", "queue", "priority_class"),
-            "Account and volumes": ("service_account", "pvc", "python", "mailbox"),
+            "Account and volumes": ("service_account", "pvc", "python", "other_python", "mailbox"),
             "Roles of TensorFlow": ("ps", "chief", "evaluator"),
         },
     )
@@ -243,7 +243,7 @@ class KubernetesOptions(AgentOptions, ElasticOptions):
     evaluator: Evaluator = False
 
     def agent_settings(self) -> HostSettings:
-        return HostSettings(self.remote_dir or _REMOTE_DIR, self.grace)
+        return HostSettings(self.remote_dir or _REMOTE_DIR, self.grace, other_python=self.other_python)
 
     def wanted(self) -> RankEnvironmentOptions:
         """The options for the ranks' environments.

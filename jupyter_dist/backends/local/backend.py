@@ -10,14 +10,16 @@ from typing import Any, ClassVar
 
 from ...errors import InputError
 from ...folder import RunFolder
-from ...job import Job, Poll
+from ...job import Job, Poll, RankState
 from ...processes.rank_processes import Processes, RankSpec
 from ...worker.gpus.devices import visible_gpus
 from ...worker.gpus.lease import GpuRequest
+from ...worker.horovod import gpus as horovod_gpus
 from ...worker.host.ports import free_ports
 from ..interface import Capabilities, Handle, Options
 from ..ranks.default_environment import cores, crowded, defaults, loopback
 from ..ranks.local_gpus import GpuWait, check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
+from ..ranks.placement import horovod_environments, horovod_network, places
 from ..ranks.server_ranks import Serving
 from ..ranks.tensorflow_roles import roles, tf_configs
 from .options import LocalOptions
@@ -33,7 +35,7 @@ class Local:
 
     name: ClassVar[str] = "local"
     options: ClassVar[type[Options]] = LocalOptions
-    capabilities: ClassVar[Capabilities] = Capabilities(warm=True, interrupts=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(warm=True, interrupts=True, sessions=True)
     poll_interval_s: ClassVar[float] = 0.05
 
     def __init__(self) -> None:
@@ -70,7 +72,7 @@ class Local:
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
         gpus, told = would_take(_wish(job))
         # Ports are reserved shortly before the ranks start. 0 stands for "any free port".
-        specs = _specs(job, attempt, [0] * (1 + job.world_size), [gpu.name for gpu in gpus], os.environ)
+        specs = _specs(job, attempt, [0] * (2 + job.world_size), [gpu.name for gpu in gpus], os.environ)
         return {
             "argv": [job.python, "-m", "jupyter_dist.worker"],
             "cwd": job.cwd,
@@ -82,7 +84,7 @@ class Local:
         self._serving = Serving(folder, attempt)
 
         def start(gpus: Sequence[str], env: Mapping[str, str]) -> Handle:
-            specs = _specs(job, attempt, free_ports(1 + job.world_size), gpus, os.environ, env)
+            specs = _specs(job, attempt, free_ports(2 + job.world_size), gpus, os.environ, env)
             return self._processes.start(job, folder, attempt, specs)
 
         wait = LocalOptions(**job.options).wait_for_gpus
@@ -108,6 +110,10 @@ class Local:
         elif verb == "interrupt" and not self._turn.stop():
             self._processes.signal(kill=False, interrupt=True)
 
+    def replace(self, job: Job, folder: RunFolder, rank: int) -> RankState:
+        """Start a rank of a session again, in place of one that has ended. Raises OSError."""
+        return self._processes.replace(job, folder, rank)
+
     def release(self, job: Job, folder: RunFolder, handle: Handle) -> None:
         self._turn.release()
 
@@ -131,15 +137,19 @@ def _specs(
 ) -> list[RankSpec]:
     """Return the environment of each rank, as far as it differs from the notebook's.
 
-    `ports`: one for MASTER_PORT, then one per rank for TF_CONFIG. `gpus`: the run's GPUs. `more`: further
-    variables of each rank.
+    `ports`: for MASTER_PORT, for Horovod's store, then one per rank for TF_CONFIG. `gpus`: the run's GPUs.
+    `more`: further variables of each rank.
     """
     size = job.world_size
     asked = LocalOptions(**job.options)
     tasks = roles(size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
     wish = _wish(job)
     shares = iter([] if wish is None else wish.shares_out(gpus))
-    configs = tf_configs(tasks, [f"127.0.0.1:{port}" for port in ports[1:]])
+    configs = tf_configs(tasks, [f"127.0.0.1:{port}" for port in ports[2:]])
+    where = places(size, [{"name": "127.0.0.1", "slots": size}])
+    meet = horovod_environments(where, "127.0.0.1", str(ports[1]))
+    # Without these variables, each rank of a cell with Horovod would train alone.
+    spans = size > 1 and not (asked.ps or asked.chief or asked.evaluator)
     # This is computed once: on a machine with GPUs, a rank without one needs a variable that hides them.
     told = bool(gpus) or bool(visible_gpus())
     specs = []
@@ -161,7 +171,11 @@ def _specs(
             **loopback(environ),
             **(more or {}),
         }
+        if spans:
+            env |= {**meet[rank], **horovod_network(env)}
         if told:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(own) or "-1"
+            if spans:
+                horovod_gpus.offer(env, gpus)
         specs.append(RankSpec(rank, rank, socket.gethostname(), env))
     return specs

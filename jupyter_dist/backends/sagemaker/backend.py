@@ -22,10 +22,11 @@ from ..platform_trial import adopted_job
 from .account import AwsAccount
 from .checks import check_training, region_for
 from .client import SageMakerClient, request_of, tuning_of
+from .instance_types import list_price
 from .jobs import TrainingJob
 from .model_download import fetch_model
 from .options import SageMakerOptions
-from .request import host_list, mailbox_of, script_arguments
+from .request import host_list, instances, mailbox_of, script_arguments
 from .tuning_request import check_search
 
 __all__ = ["SageMaker"]
@@ -48,6 +49,12 @@ def _fetch_model(job: Job, folder: RunFolder, into: Path) -> None:
     fetch_model(account, platform_client.names(folder.attempts()[::-1]), into)
 
 
+def _price(world_size: int, options: Mapping[str, Any]) -> float | None:
+    asked = SageMakerOptions(**options)
+    each = None if asked.instance_type is None else list_price(asked.instance_type)
+    return None if each is None else each * instances(asked, world_size)
+
+
 def _search_request(search: Search, trial: Job, timeout_s: float | None) -> dict[str, Any]:
     """Return the request for a tuning job that starts trials like this one. Pure."""
     asked = SageMakerOptions(**trial.options)
@@ -67,10 +74,12 @@ class SageMaker(PlatformJob[TrainingJob]):
     extensions: ClassVar[Extensions] = Extensions(
         arguments=lambda options: script_arguments(SageMakerOptions(**options).hyperparameters),
         fetch_model=_fetch_model,
+        price=_price,
         search=PlatformSearch(
             packages=lambda strategy: [("boto3", 'pip install "jupyter-dist[sagemaker]"')],
             check=lambda search, options: check_search(search, SageMakerOptions(**options)),
             request=_search_request,
+            scalings=True,
         ),
     )
 

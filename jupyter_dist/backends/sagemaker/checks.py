@@ -9,7 +9,7 @@ from ...errors import InputError, MissingEngine
 from ..ranks.tensorflow_roles import roles
 from .account import region_of
 from .channels import needs_vpc
-from .images import OWN_PYTHON, python_of
+from .images import OWN_PYTHON, python_of, runs_ranks
 from .instance_types import cost_line, gpus_of
 from .options import SageMakerOptions
 from .request import image_for, instances
@@ -74,16 +74,23 @@ def _check_instance_type(name: str) -> None:
 
 
 def _check_python(asked: SageMakerOptions) -> None:
-    """Raise InputError if the image has another Python: only the same version reads the pickled payload."""
+    """Raise InputError if ranks cannot run with the image's Python."""
     if asked.image is not None:
         return
     version = asked.framework_version
     python = asked.py_version or (python_of(asked.used_framework, version) if version else None)
-    if python is not None and python != OWN_PYTHON:
+    if python is None or python == OWN_PYTHON:
+        return
+    if not runs_ranks(python):
+        raise InputError(
+            f"the container of {asked.used_framework} {version or ''} has {python}, and ranks need Python "
+            "3.10 or newer. Name a newer container with --framework-version"
+        )
+    if not asked.other_python:
         raise InputError(
             f"the container of {asked.used_framework} {version or ''} has {python}, but the "
             f"notebook has Python {OWN_PYTHON}. Remove --framework-version, or run the notebook "
-            f"with {python}"
+            f"with {python}. Or add --other-python"
         )
 
 

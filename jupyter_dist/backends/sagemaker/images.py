@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import InputError
 from .instance_types import has_gpus
 
-__all__ = ["OWN_PYTHON", "image_of", "listed", "newest_version", "python_of"]
+__all__ = ["OWN_PYTHON", "image_of", "listed", "newest_version", "python_of", "runs_ranks"]
 
 OWN_PYTHON = f"py{sys.version_info[0]}{sys.version_info[1]}"
 
@@ -25,17 +25,32 @@ def _known() -> dict[str, Any]:
     return known
 
 
-def newest_version(framework: str, python: str = OWN_PYTHON) -> str | None:
-    """Return the newest version of the framework whose container has this Python."""
+def newest_version(framework: str, python: str | None = None, *, others: bool = False) -> str | None:
+    """Return the newest version of the framework whose container has this Python.
+
+    `python`: None is the notebook's Python. `others`: or else any other Python that can run ranks.
+    """
     versions = _known()["frameworks"][framework]["versions"]
-    fitting = [version for version, pythons in versions.items() if python in pythons]
+    fitting = [version for version, pythons in versions.items() if (python or OWN_PYTHON) in pythons]
+    if others and python is None and not fitting:
+        fitting = [version for version, pythons in versions.items() if any(map(runs_ranks, pythons))]
     return max(fitting, key=_order, default=None)
 
 
+def runs_ranks(python: str) -> bool:
+    """Return whether ranks run with a Python such as `py310`: Python 3.10 or newer."""
+    return _order(f"{python[2:3]}.{python[3:]}") >= (3, 10)
+
+
 def python_of(framework: str, version: str) -> str | None:
-    """Return the Python of that version's container, or of the last of several. None: unknown."""
+    """Return the Python of that version's container. None: unknown.
+
+    Of several, this is the notebook's Python or else the last one.
+    """
     found = _known()["frameworks"][framework]["versions"].get(_full(framework, version))
-    return None if found is None else str(found[-1])
+    if found is None:
+        return None
+    return OWN_PYTHON if OWN_PYTHON in found else str(found[-1])
 
 
 def listed(framework: str) -> str:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from ...cluster_form import Form
 from ...option_fields import flag
 from ..ranks.tensorflow_roles import ParameterServers
-from ..shared_options.agent import AgentOptions, Duration, Line, grace_field
+from ..shared_options.agent import Duration, Line, OtherPythonOptions, grace_field
 from .channels import check_channels
 from .instance_types import gpus_of
 
@@ -71,14 +71,14 @@ EntryName = Annotated[str | None, Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,
 Ids = Annotated[str | None, AfterValidator(_ids)]
 
 
-class SageMakerOptions(AgentOptions):
+class SageMakerOptions(OtherPythonOptions):
     """Options of the backend `sagemaker`."""
 
     form: ClassVar[Form] = Form(
-        first=("role", "instance_type", "instance_count", "input", "spot"),
+        first=("role", "region", "instance_type", "instance_count", "input", "spot"),
         sections={
             "Ranks": ("np", "processes_per_host", "distribution", "mpi_options", "mp_parameters", "ps"),
-            "Container": ("framework", "framework_version", "py_version", "image"),
+            "Container": ("framework", "framework_version", "py_version", "other_python", "image"),
             "Data and outputs": (
                 "input_mode",
                 "output_path",
@@ -86,8 +86,15 @@ class SageMakerOptions(AgentOptions):
                 "checkpoint_s3",
                 "checkpoint_local_path",
             ),
-            "Time and cost": ("max_run", "max_wait", "max_retry_attempts", "keep_alive", "volume_size"),
-            "Account": ("profile", "region"),
+            "Time and cost": (
+                "spot",
+                "max_run",
+                "max_wait",
+                "max_retry_attempts",
+                "keep_alive",
+                "volume_size",
+            ),
+            "Account": ("profile",),
             "Network and keys": (
                 "subnets",
                 "security_group_ids",

@@ -88,13 +88,16 @@ def image_for(asked: SageMakerOptions, region: str) -> str:
     if asked.image is not None:
         return asked.image
     framework = asked.used_framework
-    version = asked.framework_version or newest_version(framework, asked.py_version or OWN_PYTHON)
+    version = asked.framework_version or newest_version(
+        framework, asked.py_version, others=asked.other_python
+    )
     if version is None:
+        hint = "" if asked.other_python else ". Or add --other-python"
         raise InputError(
             f"jupyter-dist has no container of {framework} with the notebook's Python "
             f"({asked.py_version or OWN_PYTHON}) in its list. The list has {listed(framework)}. "
             "Run the notebook with one of those, or name another image with --image. It must "
-            "have this Python and SageMaker's training toolkit"
+            f"have this Python and SageMaker's training toolkit{hint}"
         )
     python = asked.py_version or python_of(framework, version) or OWN_PYTHON
     assert asked.instance_type is not None

@@ -151,7 +151,7 @@ def _ranges(search: Search) -> dict[str, Any]:
                 "Name": name,
                 "MinValue": str(one.low),
                 "MaxValue": str(one.high),
-                "ScalingType": "Logarithmic" if one.log else "Linear",
+                "ScalingType": "Logarithmic" if one.log else one.scaling or "Linear",
             }
         )
     return found

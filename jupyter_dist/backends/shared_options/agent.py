@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Annotated, Any, ClassVar
 
@@ -13,7 +14,7 @@ from ...option_fields import flag
 from ...text.format import parse_duration
 from ..interface import Options
 
-__all__ = ["AgentOptions", "Duration", "Line", "LocalFile", "grace_field"]
+__all__ = ["AgentOptions", "Duration", "Line", "LocalFile", "OtherPythonOptions", "grace_field"]
 
 
 def _one_line(value: str | None) -> str | None:
@@ -77,3 +78,23 @@ class AgentOptions(Options):
 
     def agent_settings(self) -> HostSettings:
         return HostSettings(self.remote_dir or HostSettings.remote_dir, self.grace)
+
+
+class OtherPythonOptions(AgentOptions):
+    """The option for hosts with another version of Python than the notebook."""
+
+    form: ClassVar[Form] = Form(
+        sections={
+            "Hosts": ("other_python",),
+        },
+    )
+
+    other_python: bool = flag(
+        False,
+        "Other Python",
+        "The hosts' Python may have another version than the notebook's, from 3.10 on. The run's files then "
+        "contain the whole text of your cells. Default: hosts need the notebook's version",
+    )
+
+    def agent_settings(self) -> HostSettings:
+        return dataclasses.replace(super().agent_settings(), other_python=self.other_python)

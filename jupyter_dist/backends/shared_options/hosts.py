@@ -13,7 +13,7 @@ from ...errors import InputError, MissingEngine
 from ...hosts import rsync as _rsync
 from ...hosts.openssh import LOCAL, SshSettings
 from ...option_fields import flag
-from .agent import AgentOptions, Duration, Line, grace_field
+from .agent import Duration, Line, OtherPythonOptions, grace_field
 
 __all__ = ["HostOptions", "LauncherHostOptions", "check_hosts"]
 
@@ -25,14 +25,14 @@ def _own_first(schema: dict[str, Any]) -> None:
     schema["properties"] = {**own, **fields}
 
 
-class HostOptions(AgentOptions):
+class HostOptions(OtherPythonOptions):
     """The hosts, and how to connect to them."""
 
     model_config = ConfigDict(json_schema_extra=_own_first)
 
     form: ClassVar[Form] = Form(
         sections={
-            "Hosts": ("hostfile", "python", "rsync", "ssh_config", "ssh_port"),
+            "Hosts": ("hostfile", "python", "other_python", "rsync", "ssh_config", "ssh_port"),
         },
     )
 
@@ -40,8 +40,8 @@ class HostOptions(AgentOptions):
     python: Line = flag(
         None,
         "Python",
-        "The Python on the hosts. It must have the notebook's version. Default: the "
-        "notebook's own path if it exists there, else the Python of that version on the "
+        "The Python on the hosts. It must have the notebook's version, unless --other-python is "
+        "given. Default: the notebook's own path if it exists there, else the Python of that version on the "
         "host's PATH",
         value=("PATH", "the path of a Python"),
     )
@@ -72,6 +72,7 @@ class HostOptions(AgentOptions):
             port=self.ssh_port,
             grace_s=self.grace,
             rsync=self.rsync_paths,
+            other_python=self.other_python,
         )
 
 

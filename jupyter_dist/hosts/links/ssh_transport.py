@@ -48,7 +48,9 @@ class SshTransport:
             )
         except OSError as error:
             raise LinkError(f"cannot run {argv[0]}: {reason(error)}", final=True) from None
-        return Pipe.of_process(process, word, openssh.opening(word, openssh.pythons(self._settings)))
+        return Pipe.of_process(
+            process, word, openssh.opening(word, openssh.pythons(self._settings), self._settings.other_python)
+        )
 
     def unanswered(self, code: int | None, said: str, printed: str) -> LinkError:
         found = diagnose(self._host, self._settings, code, said, printed)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from .logs import LogChange, LogPage
 from .media import Displays, DisplaysChange, KeptMedia
-from .metrics import Curves, CurvesChange, UsageChange
+from .metrics import Curves, CurvesChange, StepProfile, UsageChange
 from .ranks import FailureCard, Progress, RankError, RankProgress, Result, Stacks
+from .sessions import SessionInfo
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
@@ -32,6 +33,9 @@ __all__ = [
     "RunSummary",
     "RunsChange",
     "SavedOutput",
+    "Scaling",
+    "ScalingLaw",
+    "ScalingRow",
     "Snapshot",
     "Stall",
     "Stopped",
@@ -56,7 +60,9 @@ class ToldApart(TypedDict):
     parameters: NotRequired[dict[str, bool | float | str]]
     """The small values that its cell uses; of a trial, with what it tries."""
     final: NotRequired[dict[str, float]]
-    """The last value of each metric, the mean of the ranks; of metrics that ranks log alone."""
+    """By metric: the mean of all ranks at the last step that all have reached."""
+    extremes: NotRequired[dict[str, list[float]]]
+    """By metric: the lowest and the highest value of all ranks and steps."""
 
 
 class Stall(TypedDict):
@@ -100,6 +106,8 @@ class RunSummary(ToldApart):
     """The saved cluster that was chosen for it."""
     warm: bool
     stall: Stall | None
+    waiting: NotRequired[list[int]]
+    """The ranks that wait for their user, in a debugger or in `input()`. Missing if none waits."""
     progress: Progress | None
     """That of the slowest rank."""
     host_time: float
@@ -110,7 +118,7 @@ class RunSummary(ToldApart):
 
 
 class RunFile(TypedDict):
-    """A file that a launcher wrote for the user, to be downloaded."""
+    """A file for the user, such as a timeline of a launcher or a trace, to be downloaded."""
 
     name: str
     bytes: int
@@ -150,6 +158,7 @@ class RunList(TypedDict):
     """The machine whose clock and folders are meant."""
     hint: str | None
     """Where runs are looked for, when there are none at all."""
+    sessions: list[SessionInfo]
 
 
 class DiskSize(TypedDict):
@@ -229,6 +238,8 @@ class Snapshot(TypedDict):
     totals: dict[str, int]
     """How many lines each rank has."""
     curves: Curves
+    profile: NotRequired[StepProfile]
+    """Of a run whose ranks have recorded steps."""
     errors: list[RankError]
     card: NotRequired[FailureCard]
     """Of a run that failed or was stopped."""
@@ -300,6 +311,49 @@ class TrialInfo(TypedDict):
     ended: float | None
 
 
+class ScalingRow(TypedDict):
+    """One number of ranks, measured or projected."""
+
+    id: str | None
+    """The run that was measured; null for a projection."""
+    ranks: int
+    throughput: float
+    speedup: float
+    """Against the smallest size."""
+    efficiency: float
+    low: float
+    high: float
+    """The range of the efficiency: of eight of ten steps, or what two laws say."""
+    limit: str
+    """data, compute, communication, straggler or unknown; empty for a projection."""
+    why: str
+    projected: bool
+    usd_per_hour: float | None
+    """The list price, if the backend knows it."""
+    usd_per_million: float | None
+    """The price of a million samples or steps."""
+
+
+class ScalingLaw(TypedDict):
+    """A law that was fitted to the measured sizes."""
+
+    name: str
+    serial: float
+    """The part of the work that more ranks do not speed up."""
+    error: float | None
+    """The mean relative error; null if two sizes fit exactly."""
+
+
+class Scaling(TypedDict):
+    """How a cell scales, so far."""
+
+    unit: Literal["samples/s", "steps/s"]
+    rows: list[ScalingRow]
+    laws: list[ScalingLaw]
+    best: str | None
+    """The law that the projection follows."""
+
+
 class Tuning(TypedDict):
     """What a tuning run looks for, and what it has tried."""
 
@@ -312,6 +366,8 @@ class Tuning(TypedDict):
     trials: list[TrialInfo]
     best: int | None
     """The number of the best trial so far."""
+    scaling: NotRequired[Scaling]
+    """Of a run with --scaling, whose trials are numbers of ranks."""
     importance: dict[str, float]
     """How much of the differences between trials each parameter explains; empty while nobody can tell."""
 

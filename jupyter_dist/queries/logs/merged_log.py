@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -233,15 +233,30 @@ class AllIndex:
         """Return the first `count` bytes of a segment."""
         return self._indexes[segment.rank].log.read(segment.start, count)
 
-    def text(self, columns: Columns) -> Iterator[bytes]:
-        """Yield the rows' lines in pieces of whole lines, each with a newline. Fast if nothing folds."""
+    def text(
+        self, columns: Columns, may_match: Callable[[bytes], bool] | None = None
+    ) -> Iterator[bytes | int]:
+        """Yield the rows' lines in pieces of whole lines, each with a newline. Fast if nothing folds.
+
+        `may_match`: whether some lines are wanted. Instead of others the number of rows may be yielded, which
+        saves folding them.
+        """
         for group in range(columns.groups):
             segments = [*columns.segments(group)]
             if columns.group_plain[group]:
                 for segment in segments:
                     yield from self._raw(segment)
             elif segments:
-                yield b"\n".join(self.folded(columns, group).lines()) + b"\n"
+                closed = group + 1 < columns.groups
+                if closed and may_match is not None and not self._may_match(segments, may_match):
+                    yield columns.group_rows[group + 1] - columns.group_rows[group]
+                else:
+                    yield b"\n".join(self.folded(columns, group).lines()) + b"\n"
+
+    def _may_match(self, segments: Sequence[Segment], may_match: Callable[[bytes], bool]) -> bool:
+        data = b"".join(self.read(segment, segment.end - segment.start) for segment in segments)
+        # The text of a row that stands for different pictures is in no line.
+        return b" #" in data or may_match(data)
 
     def _raw(self, segment: Segment) -> Iterator[bytes]:
         last, log = b"", self._indexes[segment.rank].log

@@ -21,8 +21,10 @@ from ...errors import DistError, InputError
 from ...folder import RunFolder
 from ...job import Status, rank_count
 from ...record import reader
+from ...text import literal_search as _literal
 from ...text import pattern_process
 from ...text import pattern_search as _search
+from ...text.cancellation import Cancellation
 from ...text.fold import ranges
 from .. import files
 from ..answers.logs import LogLine, LogPage, PartialLine, SearchResult
@@ -237,39 +239,53 @@ def search(
     case: bool = False,
     limit: int = 1000,
     launcher: str | None = None,
+    cancellation: Cancellation | None = None,
 ) -> SearchResult:
     """Search a whole log. Returns how many lines match, and the numbers of the first ones.
 
-    Raises InputError if the regular expression is invalid, or takes longer than 10 s.
+    Raises InputError if the regular expression is invalid, or takes longer than 10 s. Raises DistError if it
+    is cancelled.
     """
     if not 0 < len(query) <= _MAX_QUERY:
         raise InputError(f"a search needs 1 to {_MAX_QUERY} characters, got {len(query)}")
     if not 1 <= limit <= _MAX_HITS:
         raise InputError(f"limit must be 1 to {_MAX_HITS}, got {limit}")
     try:
-        pattern = _search.compiled(query, regex=regex, case=case)
+        _search.compiled(query, regex=regex, case=case)
     except (re.error, OverflowError, RecursionError) as error:
         raise InputError(f"not a regular expression: {error}") from None
+    literal = None if regex else _literal.Literal(query, case=case)
     logs, status = opened(folder, attempt, rank, launcher)
+    pieces: Iterator[bytes | int]
     if rank is None and launcher is None and logs.world_size > 1:
         columns = logs.all.refresh(ended=logs.ended(status, None))
-        chunks, unfinished = logs.all.text(columns), True
+        pieces, unfinished = logs.all.text(columns, None if literal is None else literal.may_match), True
     else:
         log = logs.one(status, rank, launcher)
         log.index.refresh(ended=log.ended is not None)
-        chunks, unfinished = log.index.log.chunks(), log.ended is not None
-    if not regex:
-        here: SearchResult = _search.search(chunks, pattern, limit=limit, unfinished=unfinished)
+        pieces, unfinished = log.index.log.chunks(), log.ended is not None
+    if cancellation is not None:
+        pieces = _until_cancelled(pieces, cancellation)
+    if literal is not None:
+        here: SearchResult = _literal.search(pieces, literal, limit=limit, unfinished=unfinished)
         return here
     try:
+        chunks = (piece for piece in pieces if isinstance(piece, bytes))
         found: SearchResult = pattern_process.in_child(
-            chunks, query=query, case=case, limit=limit, unfinished=unfinished
+            chunks, cancellation, query=query, case=case, limit=limit, unfinished=unfinished
         )
     except TimeoutError as error:
         raise InputError(f"this expression {error}") from None
     except OSError as error:
         raise DistError(f"the search failed: {error}; try again") from None
     return found
+
+
+def _until_cancelled(pieces: Iterator[bytes | int], cancellation: Cancellation) -> Iterator[bytes | int]:
+    cancellation.check()
+    for piece in pieces:
+        yield piece
+        cancellation.check()
 
 
 def _file(path: Path) -> Iterator[bytes]:

@@ -6,50 +6,41 @@ import math
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from ...errors import InputError
 from ...folder import RankFolder, RunFolder
 from ...job import Status, rank_count
 from ...record import reader
 from ...record.growing_file import GrowingFile
+from ...record.metrics.common_step import RecentPoints, departed
 from ...record.reader import parse_lines
 from ...text import pattern_process
-from ..answers.metrics import Curves, CurvesUnchanged
+from ..answers.metrics import BadRank, Curve, Curves, RankCurve
 from ..logs.line_index import LineIndex, cut_text
 from ..logs.time_index import times_of
+from . import sent_curves
+from .band_sums import BandSums
 from .event_lines import block, table
-from .thinning import Floats, band, share, thinned
+from .joined_attempts import Part, joined
+from .last_values import answer, attempts_of
+from .series import Floats, Series
+from .thinning import bare, share, thinned
 
-__all__ = ["curves", "refresh"]
+__all__ = ["BAND_ABOVE", "curves", "refresh"]
 
 _METRIC = b'"metric"'
-_BAND_ABOVE = 4
+BAND_ABOVE = 4
+"""For more ranks, the view draws the band. It draws single ranks only on request."""
 _MAX_NAMES = 500
-_KEPT = 8
+_KEPT = 32
 _MOST_POINTS = 4_000_000
 """Limit for all runs together, if there are several: 24 bytes per point."""
 _PATTERN_LINE = 2000
 _known: OrderedDict[tuple[Path, int], _Metrics] = OrderedDict()
 _known_lock = threading.Lock()
-
-
-@dataclass
-class _Series:
-    """One metric of one rank, as it was logged."""
-
-    steps: array[float] = field(default_factory=lambda: array("d"))
-    values: array[float] = field(default_factory=lambda: array("d"))
-    times: array[float] = field(default_factory=lambda: array("d"))
-
-    def arrays(self) -> tuple[Floats, Floats, Floats]:
-        # Copies, because an array cannot grow while numpy has a view of it.
-        return np.array(self.steps), np.array(self.values), np.array(self.times)
 
 
 class _Metrics:
@@ -59,7 +50,9 @@ class _Metrics:
         job = reader.job(folder)
         self.lock = threading.Lock()
         self.world_size = 0
-        self.series: dict[str, dict[int, _Series]] = {}
+        self.series: dict[str, dict[int, Series]] = {}
+        self.bands: dict[str, BandSums] = {}
+        self.recent: dict[str, RecentPoints] = {}
         self.version = 0
         self.problem: str | None = None
         """Why `--metric` finds no more."""
@@ -82,12 +75,16 @@ class _Metrics:
         self.world_size = max(self.world_size, world_size)
 
     def refresh(self) -> None:
+        before = self.version
         for rank, events in enumerate(self._events):
             while data := events.read():
                 self.version += len(data)
                 self._take_events(rank, data)
         if self._patterns:
             self._take_logs()
+        if self.version != before:
+            for recent in self.recent.values():
+                recent.trim(len(self.recent), all_read=True)
 
     def _take_events(self, rank: int, data: bytes) -> None:
         if (found := block(data)) is not None:
@@ -98,7 +95,8 @@ class _Metrics:
         if found is not None:
             self._take_table(rank, *found)
             return
-        own: dict[str, tuple[Any, ...]] = {}
+        own: dict[str, Series] = {}
+        starts: dict[str, int] = {}
         for event in parse_lines(lines):
             values, step, when = event.get("values"), event.get("step"), event.get("time")
             if event.get("kind") != "metric" or not isinstance(values, dict) or type(when) is not float:
@@ -106,15 +104,15 @@ class _Metrics:
             for name, value in values.items():
                 try:
                     if name not in own:
-                        series = self._of(name, rank)
-                        own[name] = series.steps.append, series.values.append, series.times.append, series
-                    add_step, add_value, add_time, series = own[name]
+                        own[name] = self._of(name, rank)
+                        starts[name] = len(own[name].steps)
+                    series = own[name]
                     number = float(value)  # float() accepts "NaN" and "Infinity"
-                    add_step(step if type(step) is int else len(series.steps))
+                    series.append(step if type(step) is int else len(series.steps), number, when)
                 except (TypeError, ValueError, OverflowError, KeyError):
                     continue  # not a number, or one name too many
-                add_value(number)
-                add_time(when)
+        for name, start in starts.items():
+            self._note_recent(name, rank, start)
 
     def _take_table(self, rank: int, names: list[str], rows: Floats) -> None:
         for place, name in enumerate(names):
@@ -122,10 +120,16 @@ class _Metrics:
                 series = self._of(name, rank)
             except KeyError:
                 continue  # one name too many
-            for column, kept in ((1, series.steps), (2 + place, series.values), (0, series.times)):
-                kept.frombytes(np.ascontiguousarray(rows[:, column]).tobytes())
+            start = len(series.steps)
+            series.extend(rows[:, 1], rows[:, 2 + place], rows[:, 0])
+            self._note_recent(name, rank, start)
 
-    def _of(self, name: str, rank: int) -> _Series:
+    def _note_recent(self, name: str, rank: int, start: int) -> None:
+        """Add the points from the index `start` on to the recent points."""
+        series = self.series[name][rank]
+        self.recent.setdefault(name, RecentPoints()).add(rank, series.steps[start:], series.values[start:])
+
+    def _of(self, name: str, rank: int) -> Series:
         by_rank = self.series.get(name)
         if by_rank is None:
             if len(self.series) >= _MAX_NAMES:
@@ -133,7 +137,7 @@ class _Metrics:
             by_rank = self.series[name] = {}
         found = by_rank.get(rank)
         if found is None:
-            found = by_rank[rank] = _Series()
+            found = by_rank[rank] = Series()
         return found
 
     def _take_logs(self) -> None:
@@ -153,11 +157,10 @@ class _Metrics:
                     value = float(number)
                     step = int(at) if at else None
                     series = self._of(name, rank)
-                    series.steps.append(len(series.steps) if step is None else step)
+                    series.append(len(series.steps) if step is None else step, value, when)
                 except (ValueError, OverflowError, KeyError):
                     continue  # the pattern matches text that is not a number
-                series.values.append(value)
-                series.times.append(when)
+                self._note_recent(name, rank, len(series.steps) - 1)
 
     def _new_lines(self) -> Iterator[tuple[tuple[int, int], str]]:
         for rank, log in enumerate(self._logs):
@@ -173,50 +176,120 @@ def curves(
     attempt: int | None = None,
     points: int = 2000,
     names: Sequence[str] | None = None,
-    version: str | None = None,
-) -> Curves | CurvesUnchanged:
-    """Return every metric with a curve per rank, thinned to about `points`, fewer for many ranks.
+    ranks: str | None = None,
+    since: str | None = None,
+) -> Curves:
+    """Return metrics with a band over all ranks, and with the curves of some ranks.
 
-    A thinned curve keeps its first and last point, and the lowest and highest point of every stretch.
+    By default the curves are of all attempts. A later attempt replaces points from its first step on.
+    A rank's curve keeps its first and last point, and the lowest and highest point of every stretch.
     Values that are not finite are null, and are listed in `special`.
-    `version`: the version of an earlier answer to the same question. If that answer is still right, the
-    result is `{"unchanged": true}`.
+
+    Args:
+        points: about the number of points of each curve. Of many ranks, each gets fewer.
+        names: the metrics to return, by default all.
+        ranks: the ranks whose points are returned: `0-3,7`, `all` or `none`. By default all ranks of a small
+            run, and none of a run whose band is drawn.
+        since: the `version` of an earlier answer. Then only what is new is returned; see `sent_curves`.
     """
     if not 10 <= points <= 100_000:
         raise InputError(f"points must be 10 to 100,000, got {points}")
     status = reader.status(folder)
     if attempt is None:
-        attempt = status.attempt
+        attempts = attempts_of(folder, status)
     elif attempt not in folder.attempts():
         raise InputError(f"run {folder.id} has no attempt {attempt}; it has {folder.attempts()}")
-    metrics = _of_attempt(folder, attempt)
-    with metrics.lock:
-        _extend(metrics, folder, status)
-        current = f"{attempt}-{metrics.version}"
-        if version == current:
-            return {"version": current, "unchanged": True}
-        known = list(metrics.series)
-        chosen = {
-            name: {rank: series.arrays() for rank, series in sorted(metrics.series[name].items())}
-            for name in known
-            if names is None or name in names
+    else:
+        attempts = [attempt]
+    without = departed(status) if attempts[-1] == status.attempt else frozenset()
+    read = {number: _of_attempt(folder, number) for number in attempts}
+    with ExitStack() as locks:
+        for metrics in read.values():
+            locks.enter_context(metrics.lock)
+            _extend(metrics, folder, status)
+        size = metrics.world_size
+        lines = _ranks(ranks, size)
+        versions = (without, *((number, metrics.version) for number, metrics in read.items()))
+        state = (folder.path, attempt, points, None if names is None else tuple(names), lines, versions)
+        known = sent_curves.current(since, state)
+        if known is not None:
+            return known
+        parts: dict[str, list[Part]] = {}
+        for number, metrics in read.items():
+            for name, by_rank in metrics.series.items():
+                last = metrics.recent[name].last(without if number == attempts[-1] else ())
+                parts.setdefault(name, []).append(Part(number, by_rank, last))
+        found: Curves = {
+            "attempt": attempts[-1],
+            "names": list(parts),
+            "problem": metrics.problem,
+            "bad": _bad(read[attempts[-1]]),
+            "curves": [
+                _curve(name, found, points, lines, banded=size > BAND_ABOVE, sums=_sums(read, name, found))
+                for name, found in parts.items()
+                if names is None or name in names
+            ],
         }
-    return {
-        "version": current,
-        "attempt": attempt,
-        "names": known,
-        "problem": metrics.problem,
-        "curves": [
-            {
-                "name": name,
-                "ranks": [
-                    thinned(rank, *arrays, share(points, len(by_rank))) for rank, arrays in by_rank.items()
-                ],
-                "band": band(by_rank, points) if metrics.world_size > _BAND_ABOVE else None,
-            }
-            for name, by_rank in chosen.items()
-        ],
-    }
+    return sent_curves.reduced(found, since, state)
+
+
+def _ranks(text: str | None, size: int) -> frozenset[int]:
+    """Return the ranks of a text such as `0-3,7`."""
+    if text == "all" or (text is None and size <= BAND_ABOVE):
+        return frozenset(range(size))
+    found: set[int] = set()
+    for part in (text or "none").split(","):
+        first, _, last = part.partition("-")
+        if part != "none":
+            try:
+                found.update(range(max(0, int(first)), min(size, int(last or first) + 1)))
+            except ValueError:
+                raise InputError(f"ranks must be all, none, or numbers such as 0-3,7; got {text!r}") from None
+    return frozenset(found)
+
+
+def _bad(metrics: _Metrics) -> list[BadRank]:
+    """Return the ranks with a metric whose last values are not finite, each with the first such metric."""
+    found: dict[int, BadRank] = {}
+    for name, by_rank in metrics.series.items():
+        for rank, series in by_rank.items():
+            if rank in found or not series.values or math.isfinite(series.values[-1]):
+                continue
+            bad = series.not_finite()
+            if bad is not None and bad["since"] is not None:
+                found[rank] = {
+                    "rank": rank,
+                    "name": name,
+                    "value": bad["last"]["value"],
+                    "since": bad["since"],
+                }
+    return sorted(found.values(), key=lambda one: one["rank"])
+
+
+def _sums(read: Mapping[int, _Metrics], name: str, parts: list[Part]) -> BandSums:
+    """Return the sums of a metric. Those of one attempt grow with it; those of several are made anew."""
+    return read[parts[0].attempt].bands.setdefault(name, BandSums()) if len(parts) == 1 else BandSums()
+
+
+def _curve(
+    name: str, parts: list[Part], points: int, lines: frozenset[int], *, banded: bool, sums: BandSums
+) -> Curve:
+    by_rank, last, starts = joined(parts)
+    until = math.inf if last is None else last.step
+    asked = sum(rank in lines for rank in by_rank)
+    ranks: list[RankCurve] = []
+    for rank, series in by_rank.items():
+        if rank in lines:
+            value = math.nan if last is None else last.values.get(rank, math.nan)
+            curve = thinned(rank, series, share(points, asked))
+            ranks.append({**curve, "last": value if math.isfinite(value) else None})
+        elif "not_finite" in (curve := bare(rank, series)):
+            ranks.append(curve)
+    found: Curve = {"name": name, "ranks": ranks, "band": None, "last": answer(last)}
+    if banded or len(by_rank) > 1:
+        sums.take(by_rank)
+        found["band"] = sums.band(by_rank, points, until)
+    return {**found, "attempts": starts} if starts else found
 
 
 def refresh(

@@ -23,8 +23,6 @@ __all__ = ["advice", "launchers", "log", "memory", "stalled", "traceback"]
 
 _TRACEBACK_LINES = 120
 _LAUNCHER_LINES = 20
-_RECENT_S = 60.0
-"""Stacks that are older than this at the run's end do not show where the ranks were."""
 
 
 def advice(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> Finding:
@@ -88,10 +86,12 @@ def stalled(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> F
             f"{'it' if len(killed) == 1 else 'them'} {duration(late_s)} after the time limit.",
         )
     found, taken = stacks.kept(folder)
-    if not found.groups or (status.stall is None and (status.ended or taken) - taken > _RECENT_S):
+    if not found.groups or not stacks.show_the_end(taken, status):
         return Finding(causes=causes)
     title = f"Stacks: where every rank was at {_clock(taken)}"
-    return Finding(causes=causes, places=sentences(found.groups), parts=(Part("stacks", title, str(found)),))
+    left = {rank.rank for rank in status.ranks if rank.state is State.SUCCEEDED}
+    places = sentences(found.groups, left)
+    return Finding(causes=causes, places=places, parts=(Part("stacks", title, str(found)),))
 
 
 def log(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> Finding:

@@ -6,24 +6,35 @@ import json
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from ...folder import RunFolder
 from ...job import RankState, State
 from .. import reader
 from . import stacks
+from .places import may_be_of_a_rank
 
 __all__ = ["RankError", "failures", "is_symptom", "root_cause", "traceback_of"]
 
 # A rank reports one of these errors if another rank has ended. Any other failure is the root cause.
 _COLLATERAL = re.compile(
-    r"connection (was )?(reset|closed|refused|aborted)|broken pipe|closed by peer|socket closed|"
     r"remote process exited|NCCL communicator was aborted|ncclRemoteError|ncclSystemError|"
-    r"UNAVAILABLE:|CANCELLED:|ABORTED:|Connecting to .*failed|store.*(timed out|timeout)|"
-    r"timed out waiting .*(recv|send|clients)|cannot arrive at this barrier|Horovod has been shut down",
+    r"Connecting to .*failed|store.*(timed out|timeout)|"
+    r"timed out waiting .*(recv|send|clients)|cannot arrive at this barrier|Horovod has been shut down|"
+    r"stopped sending heartbeats|received errors while waiting for send/recv from rank",
     re.IGNORECASE,
 )
+_CONNECTION = re.compile(
+    r"connection (was )?(reset|closed|refused|aborted)|broken pipe|closed by peer|socket closed|"
+    r"UNAVAILABLE:|CANCELLED:|ABORTED:",
+    re.IGNORECASE,
+)
+"""Messages of a connection to another rank, and of one to anything else, such as a database."""
+_OF_PYTHON = frozenset(
+    {"BrokenPipeError", "ConnectionAbortedError", "ConnectionRefusedError", "ConnectionResetError"}
+)
+"""Errors of Python's own sockets. Collectives are C++ code, and raise other errors."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,8 @@ class RankError:
     peak_memory_bytes: int | None = None
     host: str | None = None
     collateral: bool = False
+    around: Mapping[str, Any] = field(default_factory=dict)
+    """What the rank reported of its surroundings (worker/rank/surroundings.py)."""
 
 
 def failures(
@@ -71,11 +84,19 @@ def failures(
         if error is not None:
             found.append(error)
     if any(not error.collateral for error in found):
-        # A message alone marks a failure as collateral only if another rank has a failure of its own.
-        marked = [replace(e, collateral=e.collateral or e.rank in asked or _blames_another(e)) for e in found]
-        if any(not error.collateral for error in marked):
-            found = marked
-    return sorted(found, key=lambda error: (error.collateral, error.time, error.rank))
+        # A message alone marks a failure as collateral only if another rank has a failure of its own. A lost
+        # connection of the rank's own code is one if no other rank has another failure.
+        for blames_another in (_tells_of_a_connection, _blames_another):
+            marked = [
+                replace(e, collateral=e.collateral or e.rank in asked or blames_another(e)) for e in found
+            ]
+            if any(not error.collateral for error in marked):
+                return sorted(marked, key=_order)
+    return sorted(found, key=_order)
+
+
+def _order(error: RankError) -> tuple[bool, float, int]:
+    return error.collateral, error.time, error.rank
 
 
 def traceback_of(folder: RunFolder, attempt: int, rank: int) -> str:
@@ -95,7 +116,18 @@ def is_symptom(error: RankError) -> bool:
 
 
 def _blames_another(error: RankError) -> bool:
-    return error.kind == "exception" and bool(_COLLATERAL.search(f"{error.type}: {error.message}"))
+    of_python = error.type in _OF_PYTHON
+    return _says(error, _COLLATERAL) or (
+        _says(error, _CONNECTION) and may_be_of_a_rank(error.frames, of_python)
+    )
+
+
+def _tells_of_a_connection(error: RankError) -> bool:
+    return _says(error, _COLLATERAL) or _says(error, _CONNECTION)
+
+
+def _says(error: RankError, pattern: re.Pattern[str]) -> bool:
+    return error.kind == "exception" and bool(pattern.search(f"{error.type}: {error.message}"))
 
 
 def _of_rank(
@@ -129,8 +161,11 @@ def _of_rank(
         return None
     if rank.signal is not None:
         message = f"ended by signal {rank.signal}"
-        text = stacks.of_crash(folder, folder.rank(attempt, rank.rank).output)
-        return RankError(time=when, kind="signal", type="", message=message, text=text, **common)
+        text, where = stacks.of_crash(folder, folder.rank(attempt, rank.rank).output)
+        frames = tuple(map(asdict, where))
+        return RankError(
+            time=when, kind="signal", type="", message=message, text=text, frames=frames, **common
+        )
     return RankError(time=when, kind="exit", type="", message=f"exit code {rank.exit_code}", **common)
 
 
@@ -144,6 +179,7 @@ def _error_file(folder: RunFolder, attempt: int, rank: int) -> dict[str, Any] | 
             "text": str(data["text"]),
             "frames": tuple(data.get("frames", ())),
             "asked_to_end": data.get("asked_to_end") is True,
+            "around": dict(data.get("around", {})),
         }
         if isinstance(data.get("exit_code"), int):
             found["exit_code"] = data["exit_code"]

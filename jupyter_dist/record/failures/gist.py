@@ -16,6 +16,13 @@ _EMPTY_INTRODUCTION = re.compile(r"in user code:$|Graph execution error:$|Detect
 _APPENDIX = re.compile(
     r"(Arguments|Call arguments|For further information|Call initialization)\b|[•*-] |[\^~ ]+$"
 )
+_NOISE = re.compile(
+    r"^\[[^\]\s]+\.(?:cc|cpp|h):\d+\]\s*|\.? This is typically caused by a remote worker .*$|"
+    r"\{\{function_node [^}]*\}\} *|^\s*\[\[\{\{node .*$|"
+    r" This was caused by an exception on one of the ranks or an attempt to .*$",
+    re.MULTILINE,
+)
+"""Places in the code of gloo and TensorFlow, and advice to read another log."""
 
 
 def gist(message: str, limit: int = 200) -> str:
@@ -24,12 +31,12 @@ def gist(message: str, limit: int = 200) -> str:
     Libraries put the content of a message into its first line, its last line, or behind an introduction such
     as Keras's "in user code:" with the lines of a traceback.
     """
-    lines = [line for line in message.split("\n") if line.strip()]
+    lines = [line for line in _NOISE.sub("", message).split("\n") if line.strip()]
     if not lines:
         return ""
     has_frames = "Traceback (most recent call last)" in message or any(map(_FRAME.match, lines))
-    if not has_frames and len(one_line(message, limit + 1)) <= limit:
-        return one_line(message, limit)
+    if not has_frames and len(one_line("\n".join(lines), limit + 1)) <= limit:
+        return one_line("\n".join(lines), limit)
     nested = [line for line in lines[1:] if _NESTED.match(line)]
     first = lines[0].strip()
     if nested:

@@ -13,6 +13,7 @@ from ...job import Job
 from .. import reader
 from ..logs.last_lines import last_lines
 from .failures import RankError
+from .file_hints import of_surroundings
 from .module_hints import missing_module
 
 __all__ = ["hints", "of_run"]
@@ -49,17 +50,26 @@ _SIMPLE = (
         "this torch has no NCCL: dist.init() takes gloo where there is no GPU",
     ),
     (
+        r"Collective instance \d+ expected|different input shapes at different members of the collective",
+        "the workers called different collectives: give each worker equally many batches "
+        "(dataset.repeat() and steps_per_epoch) and a model with the same shapes",
+    ),
+    (
         _NO_GROUP,
         "call dist.init() (import jupyter_dist as dist) before the first collective",
     ),
     (
+        r"Expected to have finished reduction in the prior iteration|was marked as ready twice",
+        "a part of the model took no part in the loss: write DistributedDataParallel(model, "
+        "find_unused_parameters=True), or remove that part. --env TORCH_DISTRIBUTED_DEBUG=INFO names it",
+    ),
+    (
         r"\bEOFError: EOF when reading a line\s*$",
-        "nobody can type into a rank: ask in a cell before this one, and use the answer here",
+        "the input has ended: ask in a cell before this one, and use the answer here",
     ),
     (
         r"\bBdbQuit\b",
-        "a debugger waits for what is typed, and nobody can type into a rank: run the cell without "
-        "%%distribute to debug it in the notebook; print() and `%dist stacks` show where the ranks are",
+        "`q` ends the rank, and so the run: `c` leaves the debugger and lets the rank continue",
     ),
 )
 """Pairs: a pattern, and an advice that is certain if the error itself matches."""
@@ -121,7 +131,7 @@ def hints(error: RankError, job: Job, log: Sequence[str], unnamed: Mapping[str, 
     log_text = "\n".join(log)
     # Without a traceback, the rank's last log lines may show the cause, or something else.
     text = said if error.text else f"{said}\n{log_text}"
-    found = _known(own, text)
+    found = [*of_surroundings(error, job), *_known(own, text)]
     if _NO_GROUP in own and error.frames and not any(map(_is_of_a_cell, error.frames)):
         found = [_UNPICKLED]
     missing = _NO_MODULE.search(text)
@@ -135,7 +145,7 @@ def hints(error: RankError, job: Job, log: Sequence[str], unnamed: Mapping[str, 
         return [*found, unnamed_message(lacks, unnamed[lacks])][:3]
     in_cell = bool(error.frames) and _is_of_a_cell(error.frames[-1])
     if lacks and error.type == "NameError" and job.label.startswith("In[") and in_cell:
-        found.append(_unknown_name(lacks))
+        found.append(_unknown_name(lacks) if job.session is None else _unknown_in_session(lacks, job.session))
     spawned = _SPAWNED.search(f"{said}\n{log_text}")  # printed by the spawned process
     if _SPAWNED.match(error.message):
         found.append(
@@ -204,6 +214,19 @@ def _missing_name(error: RankError) -> str:
     if not found or (pattern is _NO_KEY and not re.search(r"\b(globals|vars|locals)\(\)", last)):
         return ""
     return found[1]
+
+
+def _unknown_in_session(name: str, session: Mapping[str, Any]) -> str:
+    if name in session.get("owned", ()):
+        own = session.get("name")
+        return (
+            f"{name!r} belongs to the ranks of the session {own}, and this rank lacks it. Run the cell "
+            f'that assigns it on all ranks, or send a value: jupyter_dist.session("{own}")["{name}"] = {name}'
+        )
+    return (
+        f"{name!r} is neither in the notebook nor on this rank of the session {session.get('name')}. If the "
+        "rank is a fresh process, run the cell again that assigns it"
+    )
 
 
 def _unknown_name(name: str) -> str:

@@ -11,12 +11,60 @@ from ...text.safe import one_line
 from ...text.stack_dumps import Frame
 from .stacks import AFTER_CELL
 
-__all__ = ["of_frames", "of_groups", "sentences"]
+__all__ = ["may_be_of_a_rank", "of_frames", "of_groups", "sentences", "waiting_call"]
 
 _SOURCE = 80
 _LIBRARY = re.compile(
-    r"[/\\](site-packages|dist-packages)[/\\]|[/\\]lib(64)?[/\\]python\d|^<frozen |^<__array_function__"
+    r"[/\\](site-packages|dist-packages)[/\\]|[/\\]lib(64)?[/\\]python\d|\.pyx$|"
+    r"^<frozen |^<__array_function__"
 )
+_PACKAGES = re.compile(r"[/\\](site-packages|dist-packages)[/\\]")
+_WITH_RANKS = re.compile(
+    r"(torch[/\\](?!utils[/\\]data[/\\]|multiprocessing[/\\])|tensorflow|keras|tf_keras|horovod|mpi4py|ray|pyspark)\b"
+)
+"""Packages that connect ranks. A path in one of them matches from the package's name on."""
+_COLLECTIVE = re.compile(
+    r"(?<![a-z])(i?all_?reduce|i?all_?gather|reduce_?scatter|i?all_?to_?all|i?bcast|broadcast|i?barrier|"
+    r"init_process_group|sendrecv|recv)",
+    re.IGNORECASE,
+)
+_OF_TENSORFLOW = re.compile(r"[/\\]tensorflow[/\\]python[/\\]distribute[/\\]cross_device_")
+
+
+def waiting_call(frames: Sequence[Frame]) -> str:
+    """Return the collective in which a stack ends, such as `allreduce`. Empty if it ends elsewhere.
+
+    The most recent call is the last frame. Of C code, only the user's line shows what was called.
+    """
+    named = [frame for frame in frames if frame.file]
+    own = max((place for place, frame in enumerate(named) if _is_users(frame)), default=None)
+    if own is None:
+        return ""
+    inner = named[own + 1 :]
+    if any(frame.file.startswith("<frozen importlib") for frame in inner):
+        return ""  # an import of the module, not a call
+    if any(_OF_TENSORFLOW.search(frame.file) for frame in inner):
+        return "a collective of TensorFlow"
+    texts = [*(frame.function for frame in inner), named[own].source.partition("#")[0]]
+    return next((match[1] for text in texts if (match := _COLLECTIVE.search(text))), "")
+
+
+def may_be_of_a_rank(frames: Sequence[Mapping[str, Any]], of_python: bool) -> bool:
+    """Return whether the connection that a traceback is about may be one to another rank.
+
+    It is one to something else if a library without ranks has opened it, or the user's own code.
+
+    Args:
+        of_python: the error is one of Python's own sockets. Without a library, it is the user's connection.
+    """
+    stack = [_frame(frame) for frame in frames if isinstance(frame, Mapping)]
+    for frame in reversed(stack):
+        if _is_users(frame):
+            return frame is stack[-1] and not of_python  # else the user called the standard library
+        packages = _PACKAGES.search(frame.file)
+        if packages is not None:
+            return bool(_WITH_RANKS.match(frame.file, packages.end()))
+    return True
 
 
 def of_frames(frames: Sequence[Mapping[str, Any]]) -> str:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from ...folder import RunFolder
-from ...job import State
+from ...job import State, Status
 from ...text.fold import named
 from ...text.safe import clean, one_line, preformatted
 from ...text.stack_dumps import Dump, Frame, Thread, escaped, parse
-from ...worker import listing
+from ...worker import layout, listing
 from .. import reader
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "read",
     "read_after",
     "running",
+    "show_the_end",
     "sizes",
 ]
 
@@ -48,6 +49,8 @@ AFTER_CELL = {
 """Functions of worker/boot.py in which a rank can hang after its cell, and how a stack shows them."""
 _FATAL = "Fatal Python error: "
 _MAX_DUMP = 1 << 20
+_RECENT_S = 60.0
+"""Stacks that are older than this at the run's end do not show where the ranks were."""
 
 
 @dataclass(frozen=True)
@@ -253,8 +256,15 @@ def read(folder: RunFolder, *, since: float = 0.0) -> Stacks:
     return Stacks(found, tuple(rank for rank in live if rank not in found))
 
 
+def show_the_end(taken: float, status: Status) -> bool:
+    """Return whether stacks that were taken at this time show where the ranks were when the run ended."""
+    return status.stall is not None or (status.ended or taken) - taken <= _RECENT_S
+
+
 def kept(folder: RunFolder) -> tuple[Stacks, float]:
     """Read the newest stacks of the newest attempt, also of a run that has ended. Sends no signal.
+
+    Of a rank that was asked to end, they are those from before the request, if there are any.
 
     Returns the stacks and the time of the newest one, which is 0 if there is none.
     """
@@ -263,23 +273,27 @@ def kept(folder: RunFolder) -> tuple[Stacks, float]:
     found, newest = {}, 0.0
     for rank in status.ranks:
         path = folder.rank(status.attempt, rank.rank).stacks
-        if listing.size(path) and (dumps := parse(_tail(path))):
+        text = _tail(path) if listing.size(path) else ""
+        if dumps := parse(text.partition(layout.STACKS_END)[0]) or parse(text):
             found[rank.rank] = sources.dump(dumps[-1])
             newest = max(newest, path.stat().st_mtime)
     silent = [rank.rank for rank in status.ranks if found and rank.rank not in found]
     return Stacks(found, tuple(silent)), newest
 
 
-def of_crash(folder: RunFolder, log: Path) -> str:
-    """Return the fatal error at the end of a rank's log, and the rank's frames. Empty if the log has none."""
+def of_crash(folder: RunFolder, log: Path) -> tuple[str, tuple[Frame, ...]]:
+    """Return the fatal error at the end of a rank's log with the rank's frames, and the frames by themselves.
+
+    Both are empty if the log has no such error.
+    """
     text = _tail(log)
     begin = text.rfind(_FATAL)
     if begin < 0:
-        return ""
+        return "", ()
     text = text[begin:]
     where = [thread for dump in parse(text) for thread in dump.threads if thread.current]
     frames = _Sources(folder).dump(Dump(tuple(where[:1]))).main.frames if where else ()
-    return "\n".join(filter(None, [one_line(text.partition("\n")[0], 200), _indented(frames)]))
+    return "\n".join(filter(None, [one_line(text.partition("\n")[0], 200), _indented(frames)])), frames
 
 
 def sizes(folder: RunFolder, attempt: int, ranks: Iterable[int]) -> dict[int, int]:

@@ -27,7 +27,7 @@ def about(error: RankError, status: Status) -> str:
     """Return the host, the attempt and the exit code of a rank's failure."""
     where = [f"host {one_line(error.host, 80)}"] if error.host else []
     if status.attempt:
-        where.append(f"attempt {status.attempt + 1}")
+        where.append(f"attempt {status.attempt}")
     if error.signal is not None:
         where.append(signal_name(error.signal))
     elif error.exit_code is not None:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .common_step import RecentPoints
+
 __all__ = ["LINES", "Band", "Digest", "Line", "Metric"]
 
 LINES = 8
@@ -156,6 +158,16 @@ class Metric:
     """By rank. Empty for more than `LINES` ranks."""
     band: Band | None = None
     """Band of all ranks, if the run has more than `LINES` ranks."""
+    recent: RecentPoints = field(default_factory=RecentPoints)
+
+    def extremes(self) -> list[float] | None:
+        """Return the lowest and the highest finite value of all ranks. None if there is none."""
+        if self.band is not None:
+            pairs = [(low, high) for *_, low, high in self.band.rows.values()]
+        else:
+            rows = (row for line in self.lines.values() for row in line.stretches)
+            pairs = [(min(y1, y2), max(y1, y2)) for _, y1, _, y2 in rows]
+        return [min(low for low, _ in pairs), max(high for _, high in pairs)] if pairs else None
 
 
 class Digest:
@@ -191,6 +203,7 @@ class Digest:
             metric.first = min(metric.first, next(iter(times)))
         numbered = [float(count + i) if step is None else step for i, step in enumerate(steps)]
         metric.last[rank] = (count + len(values), numbered[-1], values[-1])
+        metric.recent.add(rank, numbered, values)
         if not all(map(math.isfinite, values)):
             kept = [(x, y) for x, y in zip(numbered, values, strict=True) if math.isfinite(y)]
             numbered, values = [x for x, _ in kept], [y for _, y in kept]
@@ -200,6 +213,11 @@ class Digest:
             metric.lines.setdefault(rank, Line()).extend(numbered, values)
         if metric.band is not None:
             metric.band.extend(numbered, values)
+
+    def trim(self, *, all_read: bool) -> None:
+        """Forget recent points that no rank needs. `all_read`: each rank's events were read."""
+        for metric in self.metrics.values():
+            metric.recent.trim(len(self.metrics), all_read=all_read)
 
     def to_json(self) -> list[Any]:
         """Return data for JSON. NaN and infinity are written as Python's json module writes them."""
@@ -215,6 +233,7 @@ class Digest:
                 None
                 if metric.band is None
                 else [metric.band.width, [[place, *row] for place, row in metric.band.rows.items()]],
+                metric.recent.to_json(),
             ]
             for name, metric in self.metrics.items()
         ]
@@ -224,8 +243,8 @@ class Digest:
 
         Raises ValueError, TypeError or IndexError for any other data.
         """
-        for name, first, last, lines, band in data:
-            metric = self.metrics[str(name)] = Metric(float(first))
+        for name, first, last, lines, band, recent in data:
+            metric = self.metrics[str(name)] = Metric(float(first), recent=RecentPoints.of_json(recent))
             metric.last = {int(rank): (int(n), float(x), float(y)) for rank, n, x, y in last}
             for rank, width, filled, numbers in lines:
                 each = [iter(numbers)] * 4

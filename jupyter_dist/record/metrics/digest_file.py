@@ -4,7 +4,7 @@ The supervisor updates the file as points arrive (supervise/digest_update.py). A
 reads the file. Of the ranks' events it then reads only those that the file does not cover yet.
 For each rank, the file has an offset in the events and a checksum of the bytes before that offset.
 If the checksum differs from that of the events, the file is ignored, and all events are read.
-The file also has the places of rich output among the events, because readers look for it there.
+The file also has the places of rich output and hints among the events, because readers look for them there.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from typing import Any
 from ...folder import RunFolder, write_bytes
 from ...worker import layout
 from ..growing_file import GrowingFile
+from ..hints import MARK
 from ..outputs.rich_output import KINDS
 from ..reader import parse_lines
 from .digest import LINES, Digest
 
 __all__ = ["DigestFile"]
 
-_VERSION = 1
+_VERSION = 2
 _CHECKED = 1024
 _PIECE = 64 << 10
 _MOST_NAMES = 500
 _MOST_PLACES = 1000
+_PLACED = (*KINDS, MARK)
 _METRIC = b'"metric"'
 _LINE = re.compile(
     rb'\{"seq":\d+,"time":\d+\.\d+,"kind":"metric","step":-?\d{1,15},"values":\{((?:"[^"\\\n]+":[-+.eE\d]+,?)+)\}\}'
@@ -46,12 +48,14 @@ class DigestFile:
     def __init__(self, folder: RunFolder, attempt: int, ranks: int, most_names: int = _MOST_NAMES) -> None:
         self._folder, self._attempt, self._most_names = folder, attempt, most_names
         self._path = folder.attempt(attempt) / layout.CURVES
+        self.complete = False
+        """Whether the last call of `read` has read all events."""
         self._begin(ranks)
 
     def _begin(self, ranks: int) -> None:
         self.digest = Digest(ranks, self._most_names)
         self.shown: list[list[tuple[int, int]]] = []
-        """By rank: the byte ranges of the events that contain rich output, as (first, after the last)."""
+        """By rank: the byte ranges of the events with rich output or hints, as (first, after the last)."""
         self._events: list[GrowingFile] = []
         self.grow(ranks)
 
@@ -105,6 +109,7 @@ class DigestFile:
         """
         done, until = 0, time.thread_time() + seconds
         unread = list(enumerate(self._events))
+        self.complete = not unread
         while unread and time.thread_time() < until:
             rest = []
             for rank, events in unread:
@@ -116,18 +121,21 @@ class DigestFile:
                     rest.append((rank, events))
                     if time.thread_time() > until:
                         break
+            else:
+                self.complete = not rest
             unread = rest
+            self.digest.trim(all_read=all(events.offset for events in self._events))
         return done
 
     def _take(self, rank: int, data: bytes, offset: int) -> None:
         if not _of_one_make(self.digest, rank, data):
             _one_by_one(self.digest, rank, data)
-        if not any(kind in data for kind in KINDS):
+        if not any(kind in data for kind in _PLACED):
             return
         places = self.shown[rank]
         for line in data.split(b"\n"):
             end = offset + len(line) + 1
-            if any(kind in line for kind in KINDS):
+            if any(kind in line for kind in _PLACED):
                 if places and (places[-1][1] == offset or len(places) == _MOST_PLACES):
                     places[-1] = (places[-1][0], end)
                 else:

@@ -11,7 +11,7 @@ import sys
 from ...folder import RunFolder
 from ...processes import forking
 from ...processes.rank_processes import PACKAGE_ROOT
-from ...worker import boot
+from ...worker import random_state
 from ...worker.process_groups import kill_group, reap, reap_killed
 
 __all__ = ["BackendProcess", "fork", "spawn"]
@@ -83,7 +83,7 @@ def fork(folder: RunFolder) -> BackendProcess | None:
             os.dup2(pipes.its_answers, 1)
             os.close(pipes.its_calls)
             os.close(pipes.its_answers)
-            boot.reseed()
+            random_state.reseed()
             from .server import main
 
             main([str(folder.path)])

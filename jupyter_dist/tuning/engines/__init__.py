@@ -24,6 +24,8 @@ from ...search.spec import Search
 
 __all__ = ["Engine", "Proposal", "engine_for"]
 
+_SIZES = "sizes_engine:SizesEngine"
+"""Of --scaling, on each backend."""
 _OPTUNA = "optuna_engine:OptunaEngine"
 _OF_BACKENDS = {
     "azureml": "azureml_engine:AzureMlEngine",
@@ -111,6 +113,7 @@ class Engine(Protocol):
 
 def engine_for(search: Search, job: Job) -> Engine:
     """Return the engine of a tuning run. Raises what its library's import raises."""
-    module, _, name = _OF_BACKENDS.get(job.where, _OPTUNA).partition(":")
+    named = _SIZES if search.sizes else _OF_BACKENDS.get(job.where, _OPTUNA)
+    module, _, name = named.partition(":")
     made = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     return cast(Engine, made(search, job))

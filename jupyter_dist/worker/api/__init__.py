@@ -13,10 +13,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from .. import steps
 from ..data import sharding
 from ..output import events
 from ..output.progress_meter import Meter
 from ..output.scalars import number, step_number
+from . import cell_state as _state
 from . import file_barrier as _barrier
 from .folders import checkpoint_dir, input, model_dir
 
@@ -49,8 +51,6 @@ T = TypeVar("T")
 
 _STEPS = 1 << 63
 _NUMBERS = (bool, int, float)
-_step = -1
-_ours = False
 
 
 def rank() -> int:
@@ -97,7 +97,6 @@ def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, 
     - TypeError, with the value and its type.
     - ValueError for a value that is not a picture, and for a step of more than 64 bits.
     """
-    global _step
     if values is not None:
         scalars = _merged(values, scalars)
     others: list[Medium] = []
@@ -108,7 +107,7 @@ def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, 
             scalars, others = _with_media(scalars)
             break
     if step is None:
-        step = _step + 1
+        step = _state.step + 1
     elif type(step) is not int:
         step = step_number(step)
     if not -_STEPS <= step < _STEPS:
@@ -118,7 +117,8 @@ def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, 
         writer.metric(scalars, step)
     if others:
         _write_media(others, step)
-    _step = step
+    _state.step = step
+    steps.mark(steps.Source.LOG)
 
 
 def _with_media(values: dict[str, Any]) -> tuple[dict[str, Any], list[Medium]]:
@@ -160,9 +160,12 @@ class _Progress(Generic[T]):
         n = 0
         try:
             for item in self._iterable:
+                before = steps.marks()
                 yield item
                 n += 1
                 meter.update(n)
+                if steps.marks() == before:  # otherwise an inner loop has counted its items
+                    steps.mark(steps.Source.PROGRESS)
         finally:
             meter.close()
 
@@ -222,7 +225,6 @@ def init(communicator: str | None = None, timeout_s: float | None = None) -> Non
     communicator is open.
     Blocks until every rank has called it.
     """
-    global _ours
     torch = _torch("init")
     from datetime import timedelta
 
@@ -246,7 +248,7 @@ def init(communicator: str | None = None, timeout_s: float | None = None) -> Non
     if "WORLD_SIZE" not in os.environ:
         options["store"] = group.HashStore()
     group.init_process_group(wanted, rank=rank(), world_size=world_size(), **options)
-    _ours = True
+    _state.opened_group = True
 
 
 def strategy(kind: str | None = None, **options: Any) -> tf.distribute.Strategy:
@@ -377,8 +379,7 @@ def _finish(ok: bool) -> None:
 
     After a failure the group stays open: closing it can wait for ranks that no longer answer.
     """
-    global _ours
     group = _open_group()
-    if _ours and ok and group is not None:
+    if _state.opened_group and ok and group is not None:
         group.destroy_process_group()
-    _ours = False
+    _state.opened_group = False

@@ -8,7 +8,7 @@ import time
 
 from .. import layout
 
-__all__ = ["meet", "outlast"]
+__all__ = ["meet", "outlast", "renew"]
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.02
@@ -61,6 +61,12 @@ def meet(run: str, attempt: int, rank: int, world_size: int, timeout_s: float | 
     if rank == 0 and _meetings > 1:
         # All ranks have arrived here, so no rank still looks at the previous barrier.
         _remove(os.path.join(place, str(_meetings - 2)))
+
+
+def renew() -> None:
+    """Count the meetings from the start, because another run begins in this process."""
+    global _meetings
+    _meetings = 0
 
 
 def outlast(run: str, attempt: int, rank: int, world_size: int, timeout_s: float) -> None:

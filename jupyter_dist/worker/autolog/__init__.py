@@ -1,5 +1,7 @@
 """Automatic metrics of Keras, Lightning, Hugging Face and SummaryWriter, and bars of Keras, tqdm and Rich.
 
+Also the hooks that measure where the time of training steps goes.
+
 No line of user code is needed.
 """
 
@@ -43,10 +45,29 @@ _CURVES = {
 _TOOLS = {
     "ray.train._internal.session": ("..trainers.ray_train", "patch_old"),
     "multiprocessing.spawn": ("..rank.main_snapshot", "patch"),
-    "pdb": ("..rank.debugger", "patch"),
+    "pdb": ("..debugger.pdb_prompts", "patch"),
     "torch.distributed.distributed_c10d": ("..rank.collectives", "patch"),
+    "horovod.torch.mpi_ops": ("..horovod.submissions", "patch"),
 }
 """A hook that fails becomes a note. Code that needs the hook then raises an error of its own."""
+
+_STEPS = {
+    "torch.optim.optimizer": ("..steps.torch", "patch_optimizer"),
+    "torch.utils.data.dataloader": ("..steps.torch", "patch_loader"),
+    "torch.distributed.distributed_c10d": ("..steps.torch", "patch_collectives"),
+    "torch.nn.parallel.distributed": ("..steps.torch", "patch_ddp"),
+    "horovod.torch.mpi_ops": ("..steps.horovod", "patch"),
+    "tensorflow.python.data.ops.iterator_ops": ("..steps.tensorflow", "patch"),
+}
+"""A hook that fails becomes a note. The times of the steps are then incomplete."""
+
+_HINTS = {
+    "torch": ("..hints.torch_training", "patch"),
+    "joblib": ("..hints.files", "patch_joblib"),
+    "keras": ("..hints.files", "patch_keras"),
+    "tf_keras": ("..hints.files", "patch_keras"),
+}
+"""A hook that fails becomes a note. Training continues without hints on mistakes."""
 
 _TRAINING = {
     "horovod.common.basics": ("..horovod.rendezvous", "patch"),
@@ -81,6 +102,7 @@ Without the hook, ranks would train something else, such as a model each.
 _STRATEGIES = {
     "keras.src.backend.tensorflow.core": ("..keras.parameter_servers", "patch_variable"),
     "keras.src.backend.tensorflow.trainer": ("..keras", "patch_trainer"),
+    "keras.src.callbacks": ("..keras.callbacks", "patch"),
     "keras.src.layers.normalization.batch_normalization": ("..keras.multi_worker", "patch_normalization"),
     "tensorflow.python.distribute.distribute_lib": ("..pickling.deferred_variables", "patch"),
     "tensorflow.python.distribute.collective_all_reduce_strategy": (
@@ -90,7 +112,7 @@ _STRATEGIES = {
 }
 """A hook that fails refuses strategies that span ranks. Most cells with Keras make none, and need no hook."""
 
-_TABLES = (_TRAINING, _STRATEGIES, _TOOLS, _CURVES)
+_TABLES = (_TRAINING, _STRATEGIES, _TOOLS, _STEPS, _CURVES, _HINTS)
 
 _HOROVOD = ("horovod.common.basics",)
 _HOROVOD_KERAS = ("horovod._keras", "horovod._keras.callbacks")
@@ -243,7 +265,11 @@ def _fail(table: Mapping[str, tuple[str, str]], name: str, error: Exception) -> 
     if table is _CURVES:
         _complain(name, error)
         return
-    if table is _TOOLS:
+    if table is _STEPS:
+        why = f"{type(error).__name__}: {error}"
+        _note(f"{name} times", f"jupyter-dist cannot measure the times of steps in {name}: {why}.")
+        return
+    if table is _TOOLS or table is _HINTS:
         _note(name, f"jupyter-dist's support of {name} is off here: {type(error).__name__}: {error}.")
         return
     refusal = foreign_names.unfit(name, error)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
+from .. import steps as step_times
 from ..output.progress_meter import Meter
 from ..output.scalars import loose
 from ..patching import wrap
@@ -44,6 +45,7 @@ def _fit(original: Callable[..., Any], keras: ModuleType, callback: type) -> Cal
             # Keras raises a better error message.
             return original(self, *args, **kwargs)
         ours = callback()
+        ours.batch_size = _batch_size(self, bound.arguments)
         given = bound.arguments.get("callbacks")
         if isinstance(given, keras.callbacks.CallbackList):
             # The user keeps this list, so the callback is removed again afterwards.
@@ -69,6 +71,14 @@ def _fit(original: Callable[..., Any], keras: ModuleType, callback: type) -> Cal
             ours.close()
 
     return fit
+
+
+def _batch_size(model: Any, arguments: Mapping[str, Any]) -> int:
+    """Return the size of this rank's batches, or 0 if it is unknown, as for a dataset."""
+    strategy = getattr(model, "distribute_strategy", None)
+    if getattr(arguments.get("x"), "shape", None) is None or getattr(strategy, "num_replicas_in_sync", 1) > 1:
+        return 0
+    return int(arguments.get("batch_size") or 32)
 
 
 def _summed_replicas(model: Any) -> int:
@@ -105,6 +115,7 @@ def _callback_class(keras: ModuleType) -> type:
             self._done = 0
             self._next = 0.0
             self._last: dict[str, Any] = {}
+            self.batch_size = 0
 
         @report
         def on_train_begin(self, logs: Any = None) -> None:
@@ -121,7 +132,9 @@ def _callback_class(keras: ModuleType) -> type:
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             # Keras may call this method from several threads at once.
             with self._lock:
-                self._batches = max(self._batches, batch + 1)
+                if (more := batch + 1 - self._batches) > 0:
+                    self._batches = batch + 1
+                    step_times.mark(step_times.Source.BATCH, more, more * self.batch_size or None)
                 now = time.monotonic()
                 # The last batch of an epoch is skipped, because the epoch's own values follow.
                 if now < self._next or batch + 1 == self.params.get("steps"):

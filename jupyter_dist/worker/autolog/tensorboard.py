@@ -10,9 +10,14 @@ from typing import Any
 from ..patching import wrap
 from . import guarded, record
 
-__all__ = ["patch", "patch_tensorflow"]
+__all__ = ["patch", "patch_tensorflow", "renew"]
 
 _steps: dict[str, int] = {}
+
+
+def renew() -> None:
+    """Count the steps of writers from the start, because another run begins in this process."""
+    _steps.clear()
 
 
 def patch(writer: ModuleType) -> None:

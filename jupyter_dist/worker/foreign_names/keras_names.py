@@ -52,6 +52,11 @@ KERAS3: tuple[Row, ...] = (
         _TRAINERS,
     ),
     _shim(
+        "callbacks",
+        ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "TensorBoard"),
+        ("worker/keras/__init__", "worker/keras/callbacks"),
+    ),
+    _shim(
         "layers.normalization.batch_normalization",
         ("BatchNormalization", "_moments"),
         ("worker/keras/__init__", "worker/keras/multi_worker", "worker/horovod/keras3"),

@@ -37,6 +37,7 @@ DOCUMENTED: dict[str, str] = {
     "_getframe": "https://docs.python.org/3/library/sys.html#sys._getframe",
     "_asdict": "https://docs.python.org/3/library/collections.html#collections.somenamedtuple._asdict",
     "_replace": "https://docs.python.org/3/library/collections.html#collections.somenamedtuple._replace",
+    "_field_defaults": "https://docs.python.org/3/library/collections.html#collections.somenamedtuple._field_defaults",
     "_fields": "https://docs.python.org/3/library/collections.html#collections.somenamedtuple._fields",
     **dict.fromkeys(
         [f"_repr_{kind}_" for kind in "html markdown svg png jpeg pdf latex json mimebundle".split()],

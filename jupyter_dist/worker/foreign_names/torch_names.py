@@ -7,8 +7,10 @@ from .private_name import Missing, Probe, Row
 __all__ = ["ROWS"]
 
 _COMPILED = ("worker/pickling/reducers/torch_compile",)
+_HINTS = ("worker/hints/torch_training",)
 _OPTIONS = "Compiling on a rank with the options that torch.compile had in the notebook"
 _RECORDER = ("worker/rank/collectives",)
+_STEPS = ("worker/steps/torch",)
 _TENSORS = ("worker/pickling/tensors",)
 
 ROWS: tuple[Row, ...] = (
@@ -141,6 +143,58 @@ ROWS: tuple[Row, ...] = (
         _RECORDER,
         Missing.OFF,
         "Naming the ranks of a process group at which ranks have parted",
+    ),
+    Row(
+        "torch.autograd",
+        ("_profiler_enabled",),
+        ("worker/steps/trace",),
+        Missing.OFF,
+        "Leaving a rank's own profiler alone when somebody asks for a trace",
+    ),
+    Row(
+        "torch.utils.data.dataloader",
+        ("_BaseDataLoaderIter", "_BaseDataLoaderIter.__next__"),
+        _STEPS,
+        Missing.NOTE,
+        "Measuring how long steps wait for a DataLoader",
+    ),
+    Row(
+        "torch.nn.parallel.distributed",
+        (
+            "DistributedDataParallel._set_ddp_runtime_logging_sample_rate",
+            "DistributedDataParallel._sync_buffers",
+        ),
+        _STEPS,
+        Missing.NOTE,
+        "Measuring how long steps wait in DistributedDataParallel",
+    ),
+    Row(
+        "torch._C._distributed_c10d",
+        ("Logger._get_ddp_logging_data",),
+        _STEPS,
+        Missing.NOTE,
+        "Measuring how long steps wait in DistributedDataParallel",
+    ),
+    Row(
+        "torch.utils.data.dataloader",
+        ("_BaseDataLoaderIter.__next__",),
+        _HINTS,
+        Missing.NOTE,
+        "Looking for ranks that train on the same data",
+    ),
+    Row(
+        "torch.distributed.distributed_c10d",
+        ("_world",),
+        _HINTS,
+        Missing.NOTE,
+        "Looking for ranks that train a model each",
+    ),
+    Row(
+        "torch",
+        ("_C._distributed_c10d", "_C._distributed_c10d.ProcessGroup._get_sequence_number_for_group"),
+        _HINTS,
+        Missing.NOTE,
+        "Looking for ranks that train a model each",
     ),
     Row(
         "torch.distributed.elastic.rendezvous.dynamic_rendezvous",

@@ -23,7 +23,7 @@ from .. import layout, listing
 from ..gpus import nvml
 from ..line_file import append_line
 
-__all__ = ["HostUsage"]
+__all__ = ["HostUsage", "memory_bytes"]
 
 _SHARE = 0.002
 """The largest fraction of a core for measuring. The more a measurement costs, the rarer it is."""
@@ -236,6 +236,12 @@ def _stat(pid: int) -> list[bytes] | None:
     finally:
         os.close(fd)
     return None if len(fields) < 15 or fields[0] == b"Z" else fields
+
+
+def memory_bytes(pid: int) -> int | None:
+    """Return what a process alone has in memory; None if it is gone."""
+    pages, shared = _memory(pid)
+    return (pages - shared) * os.sysconf("SC_PAGE_SIZE") if pages else None
 
 
 def _memory(pid: int) -> tuple[int, int]:

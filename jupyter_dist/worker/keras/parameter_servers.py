@@ -1,4 +1,4 @@
-"""Keras 3's `fit`, `evaluate` and `predict` under ParameterServerStrategy.
+"""Keras 3 on parameter servers: `fit`, `evaluate` and `predict`, and the metrics of CentralStorageStrategy.
 
 Keras 3 has no ClusterCoordinator. Here `fit` sends its steps to the workers through a coordinator. Each
 worker has a dataset of its own, and `fit` waits for the workers at the end of an epoch. It needs
@@ -8,6 +8,9 @@ weights of the parameter servers.
 Keras 3 adds to a variable by reading it and writing the sum. If several workers do so at once, all additions
 but one are lost. In a test, a third of the steps was missing in metrics and in `optimizer.iterations`. So the
 parameter server does the addition here.
+
+CentralStorageStrategy has such variables too. It adds the sums that its replicas write, so that each replica
+counts what all had counted before, and `fit` reports a wrong loss.
 """
 
 from __future__ import annotations
@@ -68,7 +71,8 @@ def patch(trainer: Any) -> None:
         strategy = self._distribute_strategy
         workers = coordinator(strategy)
         if not workers:
-            return make(self, step_function)
+            made = make(self, step_function)
+            return _adding_to(self, made) if _is_central(strategy) else made
 
         def steps(iterator: Any) -> Any:
             with _adding(self.metrics):
@@ -121,16 +125,33 @@ def _by_server(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
 
     For variables on a parameter server it is TensorFlow's.
     """
+    import tensorflow as tf
     from keras.src.backend.common.stateless_scope import in_stateless_scope
 
     def changed(self: Any, value: Any) -> Any:
         served = "/job:ps/" in (getattr(self._value, "device", None) or "")
-        if in_stateless_scope() or not served:
+        if in_stateless_scope() or not (served or _is_central(tf.distribute.get_strategy())):
             return change(self, value)
         getattr(self._value, name)(self._convert_to_tensor(value, dtype=self.dtype))
         return value
 
     return changed
+
+
+def _is_central(strategy: Any) -> bool:
+    import tensorflow as tf
+
+    return isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
+
+
+def _adding_to(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return the same step of `fit` or `evaluate`, which is traced while metrics add their changes."""
+
+    def function(iterator: Any) -> Any:
+        with _adding(model.metrics):
+            return step(iterator)
+
+    return function
 
 
 @contextlib.contextmanager

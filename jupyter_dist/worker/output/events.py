@@ -14,10 +14,14 @@ from typing import Any
 
 from ..line_file import LineFile, write_all
 
-__all__ = ["COLLECTIVES", "EventWriter", "close", "now", "open_writer", "tell", "writer"]
+__all__ = ["COLLECTIVES", "STEPS", "TRACE", "EventWriter", "close", "now", "open_writer", "tell", "writer"]
 
 COLLECTIVES = "collectives"
 """The kind of a rank's record of its last collectives (worker/rank/collectives.py)."""
+STEPS = "steps"
+"""The kind of a rank's record of where the time of its steps goes (worker/steps/)."""
+TRACE = "trace"
+"""The kind of a rank's answer to a request for a trace (worker/steps/trace.py)."""
 _LARGEST = sys.float_info.max
 _ESSENTIAL = frozenset({"started", "cell", "result"})
 """The events without which nobody can judge the run. If one of them cannot be written, the rank fails."""
@@ -42,6 +46,9 @@ class EventWriter:
         self._why, self._printed = "", False
         self._seq = itertools.count()
         self._keys: dict[str, str] = {}
+        self.losses: Any = None
+        """Gets all metrics after the first value that is not finite (hints/losses.py)."""
+        self._has_odd = False
 
     def metric(self, values: Mapping[str, float], step: int | None) -> None:
         """Write the metrics of one step. Values are ints or floats; NaN and infinities are kept.
@@ -57,12 +64,14 @@ class EventWriter:
             if key is None:
                 key = keys[name] = json.dumps(name) + ":"
             # An int can be larger than the largest float that a reader could make of it.
-            parts.append(f"{key}{value!r}" if -_LARGEST <= value <= _LARGEST else key + _special(value))
+            parts.append(f"{key}{value!r}" if -_LARGEST <= value <= _LARGEST else key + self._special(value))
         line = (
             f'{{"seq":{next(self._seq)},"time":{(time.time_ns() + _clock_offset_ns) // 1000}e-6,'
             f'"kind":"metric","step":{"null" if step is None else step},"values":{{{",".join(parts)}}}}}\n'
         )
         self._append("metric", line.encode())
+        if self._has_odd and self.losses is not None:
+            self.losses.take(values, step)
 
     def progress(
         self,
@@ -73,9 +82,18 @@ class EventWriter:
         note: str = "",
         unit: str = "",
         closed: bool = False,
+        loop: tuple[float, int, str] | None = None,
     ) -> None:
-        """Write the state of a progress bar. `closed`: the bar has ended, even below its total."""
-        more = {name: value for name, value in (("note", note), ("unit", unit), ("closed", closed)) if value}
+        """Write the state of a progress bar. `closed`: the bar has ended, even below its total.
+
+        `loop`: when the bar began, how many bars began with its first description before, and this
+        description. With it a reader finds the same bar on other ranks.
+        """
+        more: dict[str, Any] = {"note": note, "unit": unit, "closed": closed}
+        if loop is not None:
+            began, nth, first = loop
+            more |= {"began": began, "nth": nth, "first": "" if first == desc else first}
+        more = {name: value for name, value in more.items() if value}
         self.event("progress", {"id": id, "n": n, "total": total, "desc": desc, **more})
 
     def note(self, text: str, *, printed: bool = False) -> None:
@@ -130,6 +148,11 @@ class EventWriter:
                 "counts the metrics that are lost. Free some space on the disk of the run folder"
             )
 
+    def _special(self, value: float) -> str:
+        self._has_odd = True
+        # JSON has no NaN. Every reader can distinguish a string from a number.
+        return '"NaN"' if value != value else '"Infinity"' if value > 0 else '"-Infinity"'
+
     def _append(self, kind: str, line: bytes) -> None:
         try:
             if self._lost and not self._report_loss() and kind not in _ESSENTIAL:
@@ -165,11 +188,6 @@ def _print(text: str) -> bool:
         write_all(2, f"jupyter_dist: {text}\n".encode())
         return True
     return False
-
-
-def _special(value: float) -> str:
-    # JSON has no NaN. Every reader can distinguish a string from a number.
-    return '"NaN"' if value != value else '"Infinity"' if value > 0 else '"-Infinity"'
 
 
 def now() -> float:

@@ -29,7 +29,7 @@ def outline(value: Any) -> dict[str, Any] | None:
     try:
         if value is None or (isinstance(value, str) and (len(value) > _MOST_TEXT or "\n" in value)):
             return None
-        if is_array(value):
+        if is_array(value) and tuple(value.shape):
             return {"array": facts(value)}
         cells: list[dict[str, Any]] = []
         for name, held in _items(value, "", 0):

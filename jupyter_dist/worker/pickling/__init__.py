@@ -23,8 +23,11 @@ from typing import Any, NamedTuple
 from . import (
     by_reference,
     cloudpickle_parts,
+    code_places,
     file_maps,
+    generated_methods,
     namespaces,
+    other_pythons,
     reducers,
     singledispatch,
     tensors,
@@ -62,13 +65,15 @@ def dump(
     doubtful: Callable[[str], bool] | None = None,
     bound: Mapping[int, str] | None = None,
     maps: file_maps.FileMaps | None = None,
+    places: code_places.CodePlaces | None = None,
 ) -> Dumped:
     """Pickle a value without copying its large buffers.
 
     Functions whose globals are one of `mains` get the loading rank's main namespace. Of the names that they
     use, `hidden` ones are left out. `doubtful` returns whether a rank may lack a top-level module. `bound`
     maps ids of functions and classes to their names. With it, a second pickle has those that were found.
-    `maps` are the files that are mapped into memory; by default those of this process.
+    `maps` are the files that are mapped into memory; by default those of this process. `places`: with them,
+    processes with another version of Python can load the functions.
 
     Raises any exception of the value's own pickling.
     """
@@ -84,6 +89,7 @@ def dump(
 
     trace = Trace() if trace is None else trace
     more: dict[str, Any] = {"trace": trace, "doubtful": doubtful, "bound": bound, "maps": maps}
+    more["places"] = places
     pickler = Pickler(file, buffer_callback=keep, mains=mains, hidden=hidden, **more)
     pickler.dump_names(value) if mains and type(value) is dict else pickler.dump(value)
     if bound is not None:
@@ -106,6 +112,7 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         bound: Mapping[int, str] | None = None,
         by_name: by_reference.ByName | None = None,
         maps: file_maps.FileMaps | None = None,
+        places: code_places.CodePlaces | None = None,
     ) -> None:
         super().__init__(file, protocol=5, buffer_callback=buffer_callback)
         self._mains = {id(space) for space in mains}
@@ -114,6 +121,7 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         self._trace = Trace() if trace is None else trace
         self._maps = file_maps.FileMaps() if maps is None else maps
         self._tensors = tensors.Tensors(self._maps) if hasattr(sys.modules.get("torch"), "Tensor") else None
+        self._places = places
         self._by_name = by_name or by_reference.ByName(doubtful, self._trace.modules.add)
         self._owners: set[int] = set()
         self._cells: dict[int, namespaces.Cell] = {}
@@ -155,7 +163,11 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         if issubclass(kind, types.ModuleType) or kind in self._by_name.odd_kinds:
             return self._reduce_module
         if kind is types.CodeType:
-            return _reduce_code
+            return _reduce_code if self._places is None else self._places.reduce_code
+        if self._places is not None and kind in generated_methods.SLOTTED:
+            return generated_methods.reduce_slotted
+        if self._places is not None and kind is functools.singledispatchmethod:
+            return other_pythons.reduce_dispatch_method
         if kind is namespaces.Space:
             return lambda space: space.reduced
         if kind is namespaces.Cell:
@@ -250,8 +262,11 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
             used = {}
         reached = by_reference.reached(used.values(), names.words)
         used = self._by_name.at_home(used)
+        maker: Any = cloudpickle_parts.make_function
+        if self._places is not None:
+            maker, arguments = self._places.reduce_function(arguments)
         return (
-            cloudpickle_parts.make_function,
+            maker,
             arguments,
             namespaces.function_state(function, used, cells, reached),
             None,
@@ -286,7 +301,10 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         if texts:
             self._trace.texts |= words_in(texts)
         self._trace.add_annotations(cls)
-        return reduce_class(cls)
+        generated = None if self._places is None else generated_methods.describe(cls)
+        if generated is not None and self._places is not None:
+            self._places.made_again(generated_methods.functions(cls, generated))
+        return reduce_class(cls, generated)
 
     def _reduce_module(self, module: Any) -> Any:
         reduced = self._by_name.reduce_module(module)
@@ -304,6 +322,8 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         reduced = self._by_name.reduce_bound(method)
         if reduced is NotImplemented and type(method) is types.BuiltinFunctionType:
             self._named(method)
+            if self._places is not None:
+                return other_pythons.reduce_method(method)
         return reduced
 
     def _reduce_lru_cache(self, wrapper: Any) -> Any:

@@ -6,21 +6,25 @@ import contextlib
 import enum
 import hashlib
 import operator
+import sys
 import types
 from collections.abc import Collection, Iterator
 from typing import Any
 
 from .. import foreign_names
-from . import annotation_values, cloudpickle_parts
-from .unpickling import current
+from . import annotation_values, cloudpickle_parts, generated_methods
+from .unpickling import current, is_foreign
 
 __all__ = ["name_classes", "reduce_class"]
 
 _OF_A_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_"}
 
 
-def reduce_class(cls: Any) -> Any:
-    """Reduce a class by value, as cloudpickle does, and add what cloudpickle omits."""
+def reduce_class(cls: Any, generated: dict[str, Any] | None = None) -> Any:
+    """Reduce a class by value, as cloudpickle does, and add what cloudpickle omits.
+
+    `generated`: what another Python needs for the methods that a library has generated.
+    """
     generic = vars(cls).get("__pydantic_generic_metadata__")
     if isinstance(generic, dict) and isinstance(generic.get("origin"), type):
         # pydantic makes one class for each parametrisation of a model, and keeps the class as the model's.
@@ -34,9 +38,15 @@ def reduce_class(cls: Any) -> Any:
         args, state = _with_slots(cls, args, state)
     attributes, extra = state
     attributes = dict(attributes)
+    attributes.pop("__slotnames__", None)  # Python adds it when it pickles an object of the class
+    state = attributes, extra
     annotated = annotation_values.of_class(cls, attributes)
     if annotated:
-        state = attributes, {**extra, "annotations": annotated}
+        extra = {**extra, "annotations": annotated}
+    if generated is not None:
+        extra = {**extra, "generated": generated}
+    if extra is not state[1]:
+        state = attributes, extra
     return _class, (maker, args), state, None, None, _set_class_state
 
 
@@ -152,6 +162,11 @@ def _set_class_state(cls: Any, state: Any) -> Any:
     # cloudpickle would replace the methods by methods whose globals are not the notebook's.
     if id(cls) in current().known:
         return cls
+    foreign = is_foreign()
+    generated = state[1].pop("generated", None)
+    if foreign:
+        again = set(generated["generated"]) if generated else set()
+        state = _of_this_python(cls, state[0], again), state[1]
     members = state[1].pop("_members", {})
     annotated = state[1].pop("annotations", {})
     cloudpickle_parts.set_class_state(cls, state)
@@ -159,4 +174,25 @@ def _set_class_state(cls: Any, state: Any) -> Any:
         vars(cls._member_map_[name]).update(values)
     for name, value in annotated.items():
         setattr(cls, name, value)
+    if generated is not None and foreign:
+        generated_methods.apply(cls, generated)
     return cls
+
+
+def _of_this_python(cls: Any, attributes: dict[str, Any], generated: set[str]) -> dict[str, Any]:
+    """Leave out attributes that Python itself has set, and that another version of Python lacks."""
+    dropped = generated | {name for name in _SINCE_313 if name in attributes and sys.version_info < (3, 13)}
+    if issubclass(cls, enum.Enum):
+        sunder = {name for name in attributes if name[:1] == name[-1:] == "_" != name[1:2]}
+        dropped |= {name for name in sunder if name in vars(cls) or not _is_method(attributes[name])}
+        dropped |= {name for name in _OF_AN_ENUM if getattr(attributes.get(name), "__module__", "") == "enum"}
+    return {name: value for name, value in attributes.items() if name not in dropped}
+
+
+def _is_method(value: Any) -> bool:
+    return callable(value) or isinstance(value, classmethod)
+
+
+_SINCE_313 = ("__firstlineno__", "__static_attributes__")
+_OF_AN_ENUM = ("__new__", "__new_member__", "__reduce_ex__", "__format__", "__repr__", "__str__")
+"""Methods that EnumType copies into each class, in some versions of Python."""

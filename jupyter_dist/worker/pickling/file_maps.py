@@ -41,7 +41,7 @@ class FileMap:
     """One mapping of this process. Its pickle refers to the file."""
 
     def __init__(self, line: str, copies_below: int) -> None:
-        where, access, offset, _, self._node, self.path = line.rstrip("\n").split(None, 5)
+        where, access, offset, _, self.inode, self.path = line.rstrip("\n").split(None, 5)
         self.address, self.end = (int(part, 16) for part in where.split("-"))
         self._offset, self._writable = int(offset, 16), access[1] == "w"
         self._copies_below = copies_below
@@ -56,7 +56,7 @@ class FileMap:
         except OSError:  # it was deleted, or is not a file
             return 0
         size = min(self.end - self.address, about.st_size - self._offset)
-        return size if str(about.st_ino) == self._node and (self._writable or size >= _READ_ONLY_FROM) else 0
+        return size if str(about.st_ino) == self.inode and (self._writable or size >= _READ_ONLY_FROM) else 0
 
     @functools.cached_property
     def as_memmap(self) -> _Memmap:

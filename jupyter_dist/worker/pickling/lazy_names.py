@@ -18,6 +18,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import importlib
+import io
 import pickle
 import sys
 import weakref
@@ -25,7 +26,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
 from . import cloudpickle_parts
-from .unpickling import LOCK, current, loading
+from .unpickling import HERE, LOCK, Unpickler, Writer, current, loading
 
 __all__ = ["LazyNames", "SecondPart", "load_all", "notebook_name", "unnamed_message"]
 
@@ -62,6 +63,7 @@ class LazyNames:
         found: functions and classes of the first part by name. They are never loaded again.
         made: all classes that the first part has made.
         unnamed: all names of the notebook that the first part lacks, with the reason why one did not travel.
+        writer: the notebook's Python.
     """
 
     def __init__(
@@ -71,10 +73,12 @@ class LazyNames:
         made: Iterable[type],
         part: SecondPart,
         unnamed: Mapping[str, str],
+        writer: Writer = HERE,
     ) -> None:
         self._main = main
         self._part = part
         self._unnamed = unnamed
+        self._writer = writer
         self._objects = dict(found)
         self._made: weakref.WeakSet[type] = weakref.WeakSet(made)
         self._pending: set[str] = set()
@@ -136,8 +140,9 @@ class LazyNames:
         self._pending.add(name)
         last_asked = self._main.get("__builtins__", builtins)
         try:
-            with loading(self._main, self) as load:
-                value = pickle.loads(data)
+            with loading(self._main, self, self._writer) as load:
+                same = self._writer.python == HERE.python
+                value = pickle.loads(data) if same else Unpickler(io.BytesIO(data)).load()
         finally:
             self._pending.remove(name)
             self._main["__builtins__"] = last_asked  # cloudpickle replaces it for each function

@@ -10,9 +10,9 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import annotation_values
+from . import annotation_values, other_pythons
 from .reducers.torch_compile import copied_marks
-from .unpickling import current
+from .unpickling import current, is_foreign
 
 __all__ = [
     "Cell",
@@ -143,8 +143,13 @@ def _main() -> dict[str, Any]:
 
 
 def _at(module: str, path: str) -> Any:
-    found = importlib.import_module(module)
-    return attribute(found, path) if path else found
+    try:
+        found = importlib.import_module(module)
+        return attribute(found, path) if path else found
+    except (AttributeError, ModuleNotFoundError):
+        if is_foreign() and other_pythons.is_of_python(module):
+            return other_pythons.Absent(module, path)
+        raise
 
 
 def attribute(found: Any, path: str) -> Any:
@@ -161,6 +166,8 @@ def _globals_of(name: str, copy: dict[str, Any] | None) -> dict[str, Any]:
     try:
         return importlib.import_module(name).__dict__
     except ModuleNotFoundError as error:
+        if copy is None and is_foreign() and other_pythons.is_of_python(name):
+            return {"__name__": name}  # its functions have no code here either
         if copy is None or not f"{name}.".startswith(f"{error.name}."):
             raise
         return copy

@@ -3,19 +3,58 @@
 from __future__ import annotations
 
 import builtins
+import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
-__all__ = ["LOCK", "Loading", "current", "hold", "later", "loading", "on_rank"]
+from ..former_places import present
+from . import other_pythons
+
+__all__ = [
+    "HERE",
+    "LOCK",
+    "Loading",
+    "Unpickler",
+    "Writer",
+    "current",
+    "hold",
+    "is_foreign",
+    "later",
+    "loading",
+    "on_rank",
+]
+
+
+class Writer(NamedTuple):
+    """The Python that has written a pickle."""
+
+    python: str
+    """Its minor version, such as `3.11`."""
+    texts: Mapping[tuple[str, str], str]
+    """The texts of its functions: file name and digest of the text → text."""
+
+
+HERE = Writer(f"{sys.version_info[0]}.{sys.version_info[1]}", {})
+"""A writer with this process's Python."""
+
+
+class Unpickler(pickle.Unpickler):
+    """An unpickler that also finds modules under the names in older results, or in other Pythons."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if is_foreign():
+            return other_pythons.found(present(module), name, super().find_class)
+        return super().find_class(present(module), name)
 
 
 class Loading:
     """One load. On a rank it uses the rank's main namespace, in the kernel a namespace of its own."""
 
-    def __init__(self, main: dict[str, Any] | None, lazy: Any = None) -> None:
+    def __init__(self, main: dict[str, Any] | None, lazy: Any = None, writer: Writer = HERE) -> None:
         self.on_rank = main is not None
+        self.writer = writer
         self.main = {"__name__": "__main__", "__builtins__": builtins} if main is None else main
         self.lazy = lazy
         """The `LazyNames` of the payload if the load is of one of its names, otherwise None."""
@@ -38,11 +77,11 @@ class loading:  # a class, because a traceback would show contextlib's frames
     """A context for unpickling with `main` as the main namespace, or a new one for None.
 
     Functions that were delayed with `later` are called at the end, when all is loaded. `lazy`: the names of
-    which one is loaded.
+    which one is loaded. `writer`: the Python that has written the pickle.
     """
 
-    def __init__(self, main: dict[str, Any] | None, lazy: Any = None) -> None:
-        self._load = Loading(main, lazy)
+    def __init__(self, main: dict[str, Any] | None, lazy: Any = None, writer: Writer = HERE) -> None:
+        self._load = Loading(main, lazy, writer)
         self._previous: Loading | None = None
 
     def __enter__(self) -> Loading:
@@ -72,6 +111,11 @@ def later(order: int, finish: Callable[[], None]) -> None:
 def on_rank() -> bool:
     """Return whether the current load is on a rank rather than in the kernel."""
     return current().on_rank
+
+
+def is_foreign() -> bool:
+    """Return whether another version of Python has written what is loaded now."""
+    return current().writer.python != HERE.python
 
 
 def current() -> Loading:

@@ -7,39 +7,45 @@ import asyncio
 import contextlib
 import importlib
 import inspect
-import json
 import linecache
 import os
-import re
 import sys
-import traceback
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .. import boot, layout, payload
+from .. import boot, debugger, layout, payload, steps
 from .. import settings as notebook_settings
 from ..api import trial_parameters
 from ..boot import Terminated
 from ..output import events
 from ..output.result_outline import outline
 from ..tf_config import task
-from . import collectives, ignored_exceptions, main_snapshot, result_digest, shipped_modules, spawned_process
+from . import (
+    collectives,
+    error_report,
+    ignored_exceptions,
+    main_snapshot,
+    result_digest,
+    search_path,
+    shipped_modules,
+    spawned_process,
+)
+
+if TYPE_CHECKING:  # a plain rank starts without the modules of sessions
+    from ..session.kept_names import KeptNames
 
 __all__ = ["run"]
 
-_REPR_LIMIT = 10_000
-_ERROR_BYTES = 32_768
-_PLACE = f'File "{os.path.dirname(os.path.dirname(__file__))}{os.sep}'
-_OUR_FRAMES = re.compile(rf"^([ |]*){re.escape(_PLACE)}.*\n(?:\1 .*\n)*", re.MULTILINE)
-"""A frame of jupyter-dist in a text, with its source lines, which are indented further."""
 _TRIED_BYTES = 1_000_000
 """The size up to which a rank unpickles its result to see whether the notebook can."""
 
 
-def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
+def run(run_folder: Path, rank_folder: Path, kept: KeptNames | None = None) -> tuple[int, bool]:
     """Run the cell. Returns the exit code and whether the end is orderly.
+
+    `kept`: the `__main__` of a session's rank, in which the cell runs. By default it runs in a new one.
 
     Writes `result.pkl` and a result event, or `error.json` and the traceback in the log. A process that the
     cell has forked may return from this function, too. Such a process only writes its traceback to the log.
@@ -47,40 +53,53 @@ def run(run_folder: Path, rank_folder: Path) -> tuple[int, bool]:
     labels: dict[str, str] = {}
     rank = os.getpid()
     ignored_exceptions.install()
-    _keep_room(rank_folder)
+    error_report.keep_room(rank_folder)
     try:
         header = payload.read_header(run_folder / layout.PAYLOAD)
         labels = dict(header["labels"])
-        value = _execute(run_folder, rank_folder, header)
+        value = None
+        with contextlib.suppress(steps.Enough), debugger.Prompting(run_folder, rank_folder, header):
+            value = _execute(run_folder, rank_folder, header, kept)
         if os.getpid() != rank:
             return 0, True
         _show_last(header, value)
-        collectives.write(final=True)
-        from .. import api
+        _write_last()
+        if kept is None:  # a session's process group stays open for its next cell
+            from .. import api
 
-        api._finish(True)
-        _keep_result(rank_folder, value)
-        _prepared(rank_folder).unlink(missing_ok=True)
+            api._finish(True)
+        _keep_result(rank_folder, value, header)
+        error_report.forget_room(rank_folder)
         return 0, True
     except Terminated as error:
         boot.hold_requests()
-        collectives.write(final=True)
+        _write_last()
         return int(error.code or 0), False
     except SystemExit as error:
-        collectives.write(final=True)
+        _write_last()
         return _exit_code(error)
     except BaseException as error:
+        debugger.failed(error)
         # Another rank can fail at the same moment, and its failure ends this rank.
         try:
             boot.hold_requests()
         except (Terminated, KeyboardInterrupt):
             boot.hold_requests()
         if os.getpid() != rank:
-            _print_error(error, labels)
+            error_report.print_error(error, labels)
             return 1, False
-        collectives.write(final=True)
-        _keep_error(rank_folder, error, labels)
+        _write_last()
+        if kept is not None:
+            kept.explain(error)
+        error_report.keep_error(rank_folder, error, labels)
         return 1, False
+
+
+def _write_last() -> None:
+    """Write what only the end of the cell completes."""
+    collectives.write(final=True)
+    steps.write()
+    steps.end_trace()
 
 
 def _show_last(header: Mapping[str, Any], value: Any) -> None:
@@ -100,12 +119,14 @@ def _exit_code(error: SystemExit) -> tuple[int, bool]:
     return 1, False
 
 
-def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> Any:
-    paths = [str(run_folder / layout.MODULES), *header["sys_path"]]
+def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kept: KeptNames | None) -> Any:
+    paths = [str(run_folder / layout.MODULES), *search_path.own(header["sys_path"], header["python"])]
+    if kept is not None:
+        kept.enter(paths[0])
     sys.path[:] = list(dict.fromkeys([*paths, *sys.path]))
     shipped_modules.install(paths[0], header["origins"])
     sys.argv = list(header["argv"])
-    for filename, text in header["sources"].items():
+    for filename, text in payload.shown_texts(header).items():
         # A size of None as mtime prevents linecache from looking for the file.
         linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
     why = header["legacy_keras"]
@@ -119,11 +140,16 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> 
         from ..pickling import deferred_variables
 
         deferred_variables.expect_strategy()
-    from .. import autolog
+    from .. import autolog, hints
+    from ..hints import losses, thread_errors
 
+    hints.begin(header)
+    losses.install()
+    thread_errors.install()
     autolog.install()
+    steps.begin(header.get("most_steps"))
     spawned_process.take_displays(header["filename"])
-    main = types.ModuleType("__main__")
+    main = types.ModuleType("__main__") if kept is None else kept.main
     main.__dict__["__builtins__"] = __builtins__
     # `multiprocessing` sets the second name when it is imported, which can be long ago.
     sys.modules["__main__"] = sys.modules["__mp_main__"] = main
@@ -132,13 +158,21 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> 
     assert writer is not None
     # Loading the names may import the user's modules, which runs their code.
     writer.cell()
-    settings = header.get("settings", {})
+    if header["python"] != payload.HERE.python:
+        writer.note(
+            f"Ranks have Python {payload.HERE.python}, and the notebook has Python {header['python']}. Ranks "
+            "compile the notebook's functions from their texts."
+        )
+    settings = header.get("settings", {}) if kept is None else kept.new_settings(header)
     notebook_settings.before_names(settings)
-    names = payload.load(run_folder / layout.PAYLOAD, main=main.__dict__)
+    load = payload.load if kept is None else kept.load
+    names = load(run_folder / layout.PAYLOAD, main=main.__dict__)
     for name in header["submodules"]:
         with contextlib.suppress(Exception):  # the code that needs the module reports the error
             importlib.import_module(name)
     objects = names.pop(notebook_settings.OBJECTS, {})
+    if kept is not None:
+        objects = kept.new_objects(objects)
     notebook_settings.after_names(settings, objects, int(rank_folder.name), main.__dict__)
     main_snapshot.hand_on(settings, objects)
     parameters = header.get("parameters", {})  # the parameters of a tuning run's trial
@@ -149,9 +183,13 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any]) -> 
         if getattr(names["fn"], "__module__", None) == "__main__":
             # A process that the function starts can find it there.
             main.__dict__.setdefault(names["fn"].__name__, names["fn"])
+        if kept is not None:
+            kept.begin(header)
         return names["fn"](*names["args"], **{**names["kwargs"], **parameters})
     main.__dict__.update(names)
     main.__dict__.update(parameters)  # parameters override the notebook's values of these names
+    if kept is not None:
+        kept.begin(header)
     return _run_cell(header["source"], header["filename"], header["flags"], main.__dict__)
 
 
@@ -180,16 +218,16 @@ def _run_cell(source: str, filename: str, flags: int, namespace: dict[str, Any])
     return asyncio.run(in_one_loop())
 
 
-def _keep_result(rank_folder: Path, value: Any) -> None:
+def _keep_result(rank_folder: Path, value: Any, header: Mapping[str, Any]) -> None:
     writer = events.writer()
     assert writer is not None
     try:
-        text = _limited(repr(value))
+        text = error_report.limited(repr(value))
     except Exception as error:
         text = f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
     trace = payload.Trace()
     try:
-        size = payload.write_value(rank_folder / layout.RESULT, value, trace)
+        size = payload.write_value(rank_folder / layout.RESULT, value, trace, payload.writer_of(header))
     except OSError:
         raise
     except Exception as error:
@@ -211,129 +249,3 @@ def _unreadable(result: Path) -> str | None:
     except Exception as error:  # unpickling runs the value's own code
         return f"cannot be unpickled: {type(error).__name__}: {error}"
     return None
-
-
-def _limited(text: str) -> str:
-    if len(text) <= _REPR_LIMIT:
-        return text
-    half = _REPR_LIMIT // 2
-    return f"{text[:half]} … {len(text) - _REPR_LIMIT:,} characters left out … {text[-half:]}"
-
-
-def _print_error(error: BaseException, labels: Mapping[str, str]) -> None:
-    report = traceback.TracebackException.from_exception(error)
-    for _ in _shown(report, labels):  # iterating removes the frames of jupyter-dist
-        pass
-    print(_labelled("".join(report.format()), labels), end="", file=sys.stderr, flush=True)
-
-
-def _keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, str]) -> None:
-    """Write the traceback to `error.json`, for the views, and then to the log, for people.
-
-    A reader who sees the traceback in the log can then rely on `error.json`.
-    """
-    when = events.now()
-    asked = _without_the_end(error)
-    report = traceback.TracebackException.from_exception(error)
-    frames = list(_shown(report, labels))
-    text = _labelled("".join(report.format()), labels)
-    try:
-        message = str(error)
-    except Exception:
-        message = "<its str() raised as well>"
-    data = {
-        "rank": int(rank_folder.name),
-        "time": when,
-        "type": type(error).__qualname__,
-        "message": _limited(_labelled(message, labels)),
-        "text": _limited(text),
-        "frames": frames,
-        "exit_code": 1,
-        "asked_to_end": asked,
-    }
-    prepared = _prepared(rank_folder)
-    with open(os.open(prepared, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
-        file.write(json.dumps(data).encode())
-        file.truncate()
-    os.replace(prepared, rank_folder / layout.ERROR)
-    with contextlib.suppress(OSError):  # the error may report a full disk
-        print(text, end="", file=sys.stderr, flush=True)
-
-
-def _without_the_end(error: BaseException) -> bool:
-    """Remove the request to end from an error's history, because jupyter-dist raised it.
-
-    Return whether it was there.
-    """
-    seen: set[int] = set()
-    asked = False
-    while id(error) not in seen:
-        seen.add(id(error))
-        if isinstance(error.__cause__, Terminated):
-            error.__cause__, asked = None, True
-        if isinstance(error.__context__, Terminated):
-            error.__context__, asked = None, True
-        error = error.__cause__ or error.__context__ or error
-    return asked
-
-
-def _keep_room(rank_folder: Path) -> None:
-    """Reserve the space of an `error.json`, for the case that the disk fills up."""
-    with contextlib.suppress(OSError):
-        fd = os.open(_prepared(rank_folder), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.posix_fallocate(fd, 0, _ERROR_BYTES)
-        finally:
-            os.close(fd)
-
-
-def _prepared(rank_folder: Path) -> Path:
-    return rank_folder / layout.hidden(layout.ERROR)
-
-
-def _labelled(text: str, labels: Mapping[str, str]) -> str:
-    """Replace the files of cells in a traceback by their labels, and remove the frames of jupyter-dist.
-
-    A message can contain a traceback, as a DataLoader's does.
-    """
-    if _PLACE in text:
-        text = _OUR_FRAMES.sub("", text)
-    for file, label in labels.items():
-        text = text.replace(f'File "{file}"', f'File "{label}"')
-    return text
-
-
-def _shown(report: traceback.TracebackException, labels: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Remove the frames of jupyter-dist from a traceback and label its cells, causes included."""
-    for part in _chain(report, set()):
-        kept = []
-        for frame in part.stack:
-            if _is_ours(frame.filename):
-                continue
-            file = frame.filename
-            source = frame.line  # read now: the label below is not a file
-            frame.filename = labels.get(file, file)
-            kept.append(frame)
-            if part is report:
-                yield {
-                    "file": file,
-                    "label": frame.filename,
-                    "line": frame.lineno,
-                    "function": frame.name,
-                    "source": source,
-                }
-        part.stack[:] = kept
-
-
-def _chain(report: traceback.TracebackException, seen: set[int]) -> Iterable[traceback.TracebackException]:
-    if id(report) in seen:
-        return
-    seen.add(id(report))
-    yield report
-    for other in (report.__cause__, report.__context__, *(getattr(report, "exceptions", None) or ())):
-        if other is not None:
-            yield from _chain(other, seen)
-
-
-def _is_ours(filename: str) -> bool:
-    return filename.startswith(os.path.dirname(os.path.dirname(__file__)) + os.sep)

@@ -1,18 +1,20 @@
-"""The last collectives of this rank, from torch's flight recorder. A failed run's card compares the ranks.
+"""The last collectives of this rank. A failed run's card compares the ranks.
 
-torch 2.13 records the collectives of every backend by default. A rank writes its last ones as an event when
-its cell ends, and when somebody asks for its stacks. The event has the kind `collectives`:
+torch 2.13 records the collectives of every backend by default, in its flight recorder. `calls` has what torch
+does not record. A rank writes its last ones as an event when its cell ends, and when somebody asks for its
+stacks. The event has the kind `collectives`:
 
     groups   name → the global ranks of the process group
-    calls    [group, number, operation, sizes, types, waits_s] each. The number counts the collectives of the
-             group; sizes and types are those of the input tensors; waits_s is how long the rank has waited
-             for the others, or null if the collective is done
+    calls    [group, number, operation, sizes, types, waits_s, root] each. The number counts the collectives
+             of the group; sizes and types are those of the input tensors; waits_s is how long the rank has
+             waited for the others, or null if the collective is done; root may be missing
     final    whether the cell has ended
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 import sys
@@ -22,11 +24,12 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from .. import boot, foreign_names
+from .. import foreign_names, stacks_file
 from ..output import events
-from ..patching import wrap
+from ..patching import wrap_copies
+from . import calls, point_to_point
 
-__all__ = ["patch", "write"]
+__all__ = ["begin", "forget", "patch", "write"]
 
 _SIZE = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _RECORDED = "128"
@@ -35,28 +38,33 @@ _MOST_SIZES = 4
 _LOOK_EVERY_S = 0.1
 _recording: int | None = None
 """The process that records: a fork of the rank does not write."""
+_since_ns = 0
+"""When the present process group was opened, at the earliest: calls of an earlier group wait for nobody."""
 
 
 def patch(module: ModuleType) -> None:
     """Begin to record when the rank opens its process group. `module`: torch.distributed.distributed_c10d."""
-    if foreign_names.lost("worker/rank/collectives"):
-        return
-    original = module.init_process_group
-    wrap(module, "init_process_group", _recorded)
-    package = sys.modules.get("torch.distributed")
-    if getattr(package, "init_process_group", None) is original:  # the package has copied it already
-        package.init_process_group = module.init_process_group  # type: ignore[union-attr]
+    wrap_copies(module, "init_process_group", _recorded)
+    point_to_point.patch(module)
 
 
 def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(original)
+
     def init_process_group(*args: Any, **options: Any) -> Any:
-        _begin()
-        return original(*args, **options)
+        begin()
+        size = os.environ.get("WORLD_SIZE", "?")
+        with contextlib.suppress(TypeError, ValueError):  # torch says what is wrong with the arguments
+            given = int(signature.bind(*args, **options).arguments.get("world_size", -1))
+            size = str(given) if given > 0 else size
+        with calls.waiting(f"{calls.WORLD}init", f"init_process_group of {size} ranks"):
+            return original(*args, **options)
 
     return init_process_group
 
 
-def _begin() -> None:
+def begin() -> None:
+    """Answer requests for the stacks with the collectives from now on. Repeatable."""
     global _recording
     if _recording == os.getpid() or events.writer() is None:
         return
@@ -68,17 +76,24 @@ def _begin() -> None:
 
 def _answer() -> None:
     """Write the collectives whenever the rank was asked for its stacks."""
-    seen = boot.stacks_size()
+    seen = stacks_file.size()
     while True:
         time.sleep(_LOOK_EVERY_S)
-        size = boot.stacks_size()
+        size = stacks_file.size()
         if size != seen:
-            seen = size
+            stacks_file.write_spared()
+            seen = stacks_file.size()
             write()
 
 
+def forget() -> None:
+    """Leave out the calls until now, because their process group was closed."""
+    global _since_ns
+    _since_ns = time.time_ns()
+
+
 def write(*, final: bool = False) -> None:
-    """Write the last collectives of this rank as an event. Does nothing if the rank has no process group.
+    """Write the last collectives of this rank as an event. Does nothing if the rank has called none.
 
     `final`: the cell has ended, so the rank calls no others.
     """
@@ -86,11 +101,19 @@ def write(*, final: bool = False) -> None:
     if writer is None or _recording != os.getpid():
         return
     with contextlib.suppress(Exception):  # the record only explains a failure
-        from torch._C import _distributed_c10d
+        told = [*_of_torch(), *calls.snapshot()]
+        writer.event(events.COLLECTIVES, {"groups": _groups(), "calls": told, "final": final})
 
-        found = json.loads(_distributed_c10d._dump_fr_trace_json())["entries"]  # type: ignore[attr-defined]
-        calls = [_call(entry) for entry in found if not entry["is_p2p"]]
-        writer.event(events.COLLECTIVES, {"groups": _groups(), "calls": calls, "final": final})
+
+def _of_torch() -> list[list[Any]]:
+    """Return the calls in torch's flight recorder."""
+    if "torch.distributed" not in sys.modules or foreign_names.lost("worker/rank/collectives"):
+        return []
+    from torch._C import _distributed_c10d
+
+    found = json.loads(_distributed_c10d._dump_fr_trace_json())  # type: ignore[attr-defined]
+    present = [entry for entry in found.get("entries", ()) if entry["time_created_ns"] >= _since_ns]
+    return [_call(entry) for entry in present if not entry["is_p2p"]]
 
 
 def _call(entry: dict[str, Any]) -> list[Any]:
@@ -98,12 +121,14 @@ def _call(entry: dict[str, Any]) -> list[Any]:
     sizes, types = entry["input_sizes"][:_MOST_SIZES], entry["input_dtypes"][:_MOST_SIZES]
     done = bool(entry["retired"]) or entry["state"] == "completed"
     waits_s = None if done else round(time.time() - entry["time_created_ns"] / 1e9, 3)
-    return [entry["process_group"][0], entry["collective_seq_id"], operation, sizes, types, waits_s]
+    root = None if done else point_to_point.root_of(operation)
+    return [entry["process_group"][0], entry["collective_seq_id"], operation, sizes, types, waits_s, root]
 
 
 def _groups() -> dict[str, list[int]]:
     """Return the ranks of each process group, as far as this rank knows them."""
-    import torch.distributed as dist
-
-    world = sys.modules["torch.distributed.distributed_c10d"]._world
-    return {name: dist.get_process_group_ranks(group) for group, name in list(world.pg_names.items())}
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    if module is None or foreign_names.lost("worker/rank/collectives"):
+        return {}
+    named = list(module._world.pg_names.items())
+    return {name: module.get_process_group_ranks(group) for group, name in named}

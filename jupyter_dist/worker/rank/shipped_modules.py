@@ -23,7 +23,10 @@ from importlib.machinery import (
 )
 from typing import Any
 
-__all__ = ["install"]
+__all__ = ["install", "remove"]
+
+_hooks: dict[str, Any] = {}
+"""The hooks by their folders."""
 
 
 def install(folder: str, origins: Mapping[str, str]) -> None:
@@ -54,8 +57,17 @@ def install(folder: str, origins: Mapping[str, str]) -> None:
             raise ImportError("not the run's", path=path)
         return make(path)
 
+    _hooks[folder] = hook
     sys.path_hooks.insert(0, hook)
     sys.path_importer_cache.pop(folder, None)
+
+
+def remove(folder: str) -> None:
+    """Stop the import of modules below `folder`. Imported modules stay."""
+    sys.path[:] = [path for path in sys.path if path != folder]
+    hook = _hooks.pop(folder, None)
+    if hook in sys.path_hooks:
+        sys.path_hooks.remove(hook)
 
 
 def _from(code: types.CodeType, file: str) -> types.CodeType:

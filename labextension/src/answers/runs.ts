@@ -3,8 +3,9 @@
  * Written by tools/answers.py from jupyter_dist/queries/answers/runs.py: change them there. */
 import type { ILogChange, ILogPage } from './logs';
 import type { IDisplays, IDisplaysChange, IKeptMedia } from './media';
-import type { ICurves, ICurvesChange, IUsageChange } from './metrics';
+import type { ICurves, ICurvesChange, IStepProfile, IUsageChange } from './metrics';
 import type { IFailureCard, IProgress, IRankError, IRankProgress, IResult, IStacks } from './ranks';
+import type { ISessionInfo } from './sessions';
 
 export type State =
   | 'pending'
@@ -23,8 +24,10 @@ export interface IToldApart {
   note?: string;
   /** The small values that its cell uses; of a trial, with what it tries. */
   parameters?: Record<string, boolean | number | string>;
-  /** The last value of each metric, the mean of the ranks; of metrics that ranks log alone. */
+  /** By metric: the mean of all ranks at the last step that all have reached. */
   final?: Record<string, number>;
+  /** By metric: the lowest and the highest value of all ranks and steps. */
+  extremes?: Record<string, number[]>;
 }
 
 /** No rank prints or logs any more. */
@@ -65,6 +68,8 @@ export interface IRunSummary extends IToldApart {
   cluster?: string | null;
   warm: boolean;
   stall: IStall | null;
+  /** The ranks that wait for their user, in a debugger or in `input()`. Missing if none waits. */
+  waiting?: number[];
   /** That of the slowest rank. */
   progress: IProgress | null;
   /** What the other side's clock said when it answered. */
@@ -74,7 +79,7 @@ export interface IRunSummary extends IToldApart {
   path: string;
 }
 
-/** A file that a launcher wrote for the user, to be downloaded. */
+/** A file for the user, such as a timeline of a launcher or a trace, to be downloaded. */
 export interface IRunFile {
   name: string;
   bytes: number;
@@ -114,6 +119,7 @@ export interface IRunList {
   host?: string;
   /** Where runs are looked for, when there are none at all. */
   hint: string | null;
+  sessions: ISessionInfo[];
 }
 
 /** What a run takes on the disk. */
@@ -180,6 +186,8 @@ export interface ISnapshot {
   /** How many lines each rank has. */
   totals: Record<string, number>;
   curves: ICurves;
+  /** Of a run whose ranks have recorded steps. */
+  profile?: IStepProfile;
   errors: IRankError[];
   /** Of a run that failed or was stopped. */
   card?: IFailureCard;
@@ -246,6 +254,46 @@ export interface ITrialInfo {
   ended: number | null;
 }
 
+/** One number of ranks, measured or projected. */
+export interface IScalingRow {
+  /** The run that was measured; null for a projection. */
+  id: string | null;
+  ranks: number;
+  throughput: number;
+  /** Against the smallest size. */
+  speedup: number;
+  efficiency: number;
+  low: number;
+  /** The range of the efficiency: of eight of ten steps, or what two laws say. */
+  high: number;
+  /** data, compute, communication, straggler or unknown; empty for a projection. */
+  limit: string;
+  why: string;
+  projected: boolean;
+  /** The list price, if the backend knows it. */
+  usd_per_hour: number | null;
+  /** The price of a million samples or steps. */
+  usd_per_million: number | null;
+}
+
+/** A law that was fitted to the measured sizes. */
+export interface IScalingLaw {
+  name: string;
+  /** The part of the work that more ranks do not speed up. */
+  serial: number;
+  /** The mean relative error; null if two sizes fit exactly. */
+  error: number | null;
+}
+
+/** How a cell scales, so far. */
+export interface IScaling {
+  unit: 'samples/s' | 'steps/s';
+  rows: IScalingRow[];
+  laws: IScalingLaw[];
+  /** The law that the projection follows. */
+  best: string | null;
+}
+
 /** What a tuning run looks for, and what it has tried. */
 export interface ITuning {
   metric: string;
@@ -257,6 +305,8 @@ export interface ITuning {
   trials: ITrialInfo[];
   /** The number of the best trial so far. */
   best: number | null;
+  /** Of a run with --scaling, whose trials are numbers of ranks. */
+  scaling?: IScaling;
   /**
    * How much of the differences between trials each parameter explains; empty while nobody can
    * tell.

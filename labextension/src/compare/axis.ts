@@ -18,11 +18,24 @@ export function over(curves: ICurves | null, axis: Axis, start: number | null): 
   const epochs = axis === 'epoch' ? epochOf(epochMetric(curves)) : null;
   const move = (curve: ICurve): ICurve => ({
     ...curve,
-    // A band has no times.
     band: null,
-    ranks: curve.ranks.map(rank => moved(rank, axis, start, epochs))
+    ranks: [moved(runLine(curve), axis, start, epochs)]
   });
   return { ...curves, curves: curves.curves.filter(one => !EPOCH.test(one.name)).map(move) };
+}
+
+/** A run as one line: its only rank, or the mean of all ranks as far as all have come. */
+export function runLine({ band, ranks, last }: ICurve): IRankCurve {
+  if (!band) {
+    return ranks[0] ?? { rank: 0, steps: [], values: [], times: [] };
+  }
+  const [steps, values, times] = [band.steps, band.mean, band.times].map(part =>
+    part.slice(0, band.whole)
+  ) as [number[], (number | null)[], (number | null)[]];
+  if (last && steps.at(-1) === last.step) {
+    values[values.length - 1] = last.mean; // as lists show it, not rounded
+  }
+  return { rank: 0, steps, values, times };
 }
 
 function moved(
@@ -45,7 +58,7 @@ function moved(
 }
 
 function minus(time: number | null | undefined, start: number | null): number | null {
-  // Tenths of a second: ranks that log at once come to the same place.
+  // Tenths of a second: points of several runs come to the same place.
   return typeof time === 'number' && start !== null
     ? Math.max(0, Math.round((time - start) * 10) / 10)
     : null;
@@ -53,7 +66,7 @@ function minus(time: number | null | undefined, start: number | null): number | 
 
 /** The epoch at a step: between two that are known it lies as far as the step does. */
 function epochOf(curve: ICurve | undefined): ((step: number) => number | null) | null {
-  const rank = curve?.ranks[0];
+  const rank = curve && runLine(curve);
   if (!rank?.steps.length) {
     return null;
   }

@@ -128,7 +128,7 @@ export class ClustersModel implements IDisposable {
     return copy;
   }
 
-  /** Run a hello on every host, or of one rank; how it goes is in `test(name)`. Never rejects. */
+  /** Run a test job on every host, or of one rank; its outcome is in `test(name)`. Never rejects. */
   async startTest(name: string): Promise<void> {
     this._forget(name);
     this._tell(name, { state: 'running', text: this._trans.__('Testing…'), run: null });
@@ -189,6 +189,12 @@ export class ClustersModel implements IDisposable {
     Signal.clearData(this);
   }
 
+  /** Show the outcome of a test no more. */
+  dismissTest(name: string): void {
+    this._forget(name);
+    this._changed.emit();
+  }
+
   private _judge(name: string, run: IRunInfo, hosts: readonly string[]): void {
     if (!ended(run.state) || this._tests.get(name)?.run !== run.id) {
       return;
@@ -208,6 +214,10 @@ export class ClustersModel implements IDisposable {
       run: run.id,
       hosts: hosts.length > 1 ? hosts.map((host, rank) => hostTest(host, rank, run)) : undefined
     });
+    if (passed) {
+      // Its log says nothing more. One that is kept bothers nobody.
+      void this._server.remove(run.id).catch(() => undefined);
+    }
   }
 
   private _tell(name: string, test: ITest): void {

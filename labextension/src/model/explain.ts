@@ -11,11 +11,11 @@ export function explain(error: unknown, trans: TranslationBundle): string {
     // A 404 of our own says what is missing; one of the server says that we are.
     if (error.status === 404 && !error.data.message) {
       return trans.__(
-        'The Jupyter server lacks jupyter-dist: install it in the server’s environment and restart the server.'
+        'The Jupyter server lacks jupyter-dist. Install it in the server’s environment and restart the server.'
       );
     }
     if (error.status === 401 || error.status === 403) {
-      return trans.__('The Jupyter server refuses this page: reload it, or log in again.');
+      return trans.__('The Jupyter server refuses this page. Reload the page, or log in again.');
     }
     return error.message;
   }

@@ -91,6 +91,10 @@ export class HttpServer implements IServer {
     return send(this._settings, 'POST', `clusters/${encodeURIComponent(name)}/test`);
   }
 
+  async session(name: string, action: 'close' | 'restart'): Promise<void> {
+    await send(this._settings, 'POST', `sessions/${encodeURIComponent(name)}/${action}`);
+  }
+
   async launchRay(verb: LaunchVerb, file: string): Promise<string> {
     return (await send<ILaunching>(this._settings, 'POST', `ray/${verb}`, { file })).run_id;
   }

@@ -2,6 +2,7 @@
 import type { IDisposable } from '@lumino/disposable';
 import { Poll } from '@lumino/polling';
 import { type ISignal, Signal } from '@lumino/signaling';
+import type { ISessionInfo } from '../answers/sessions';
 import { ended, type IRunSummary, type State } from '../run/source';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { explain } from './explain';
@@ -36,6 +37,7 @@ export class RunsModel implements IDisposable {
   private readonly _watched = new Map<string, { dispose(): void }>();
   private readonly _stopping = new Set<string>();
   private _runs: readonly IRunSummary[] = [];
+  private _sessions: readonly ISessionInfo[] = [];
   private _selected: readonly string[] = [];
   private _filter: IRunFilter = NO_FILTER;
   private _total = 0;
@@ -71,6 +73,11 @@ export class RunsModel implements IDisposable {
 
   get runs(): readonly IRunSummary[] {
     return this._runs;
+  }
+
+  /** Ranks that stay between cells, by name. */
+  get sessions(): readonly ISessionInfo[] {
+    return this._sessions;
   }
 
   /** How many runs pass the filter, loaded or not. */
@@ -208,6 +215,11 @@ export class RunsModel implements IDisposable {
     }
   }
 
+  /** End a session, or give its ranks fresh processes. */
+  async changeSession(name: string, action: 'close' | 'restart'): Promise<void> {
+    await this._server.session(name, action).finally(() => this.refresh());
+  }
+
   async remove(id: string): Promise<number> {
     const { freed_bytes } = await this._server.remove(id);
     this._put(
@@ -261,6 +273,7 @@ export class RunsModel implements IDisposable {
         this._root = page.root;
         this._hint = page.hint;
         this._notebooks = page.notebooks;
+        this._sessions = page.sessions;
         this._problem = null;
         this._loaded = true;
         this._put(runs, page.total);
@@ -328,6 +341,10 @@ export class RunsModel implements IDisposable {
           this._server.watch(id, change => {
             if (change.kind === 'run') {
               this._update(change.run);
+              // The session of a cell that has ended is idle now.
+              if (this._sessions.length && ended(change.run.state)) {
+                void this.refresh();
+              }
             } else if (change.kind === 'runs' || (change.kind === 'connection' && id === 'runs')) {
               void this.refresh();
             }

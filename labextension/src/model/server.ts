@@ -51,6 +51,8 @@ export interface IServer {
   deleteCluster(name: string): Promise<void>;
   duplicateCluster(name: string): Promise<string>;
   testCluster(name: string): Promise<IClusterTest>;
+  /** End a session, or give its ranks fresh processes. */
+  session(name: string, action: 'close' | 'restart'): Promise<void>;
   /** `file`: the cluster-launcher file, or the name of a cluster launched from one. Returns the run's id. */
   launchRay(verb: LaunchVerb, file: string): Promise<string>;
   watch(subject: string, listener: (change: RunChange) => void): IDisposable;

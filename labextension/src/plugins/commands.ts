@@ -1,7 +1,8 @@
-/** The commands, and their entries in the palette. */
+/** The commands, and their entries in the palette and the launcher. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
-import { addCommands } from '../commands';
+import { ILauncher } from '@jupyterlab/launcher';
+import { addCommands, CommandIDs } from '../commands';
 import { IDistributed, IDistributedPanel, IRunOpener } from '../tokens';
 
 export const commands: JupyterFrontEndPlugin<void> = {
@@ -9,17 +10,20 @@ export const commands: JupyterFrontEndPlugin<void> = {
   description: 'Adds commands for clusters and distributed runs.',
   autoStart: true,
   requires: [IDistributed, IRunOpener, IDistributedPanel],
-  optional: [ICommandPalette],
+  optional: [ICommandPalette, ILauncher],
   activate: (
     app: JupyterFrontEnd,
     dist: IDistributed,
     opener: IRunOpener,
     panel: IDistributedPanel,
-    palette: ICommandPalette | null
+    palette: ICommandPalette | null,
+    launcher: ILauncher | null
   ) => {
     const category = dist.trans.__('Distributed');
-    for (const command of addCommands(app.commands, dist, opener, panel)) {
+    const kernel = () => app.serviceManager.kernelspecs.specs?.default;
+    for (const command of addCommands(app.commands, dist, opener, panel, kernel)) {
       palette?.addItem({ command, category });
     }
+    launcher?.add({ command: CommandIDs.example, category: dist.trans.__('Notebook'), rank: 100 });
   }
 };

@@ -26,7 +26,7 @@ export const opener: JupyterFrontEndPlugin<IRunOpener> = {
     tracker: INotebookTracker | null
   ): IRunOpener => {
     const place = labShell ? 'main' : 'down';
-    const tabs = new RunTabs(app, dist.trans, dist.server, place, tracker, rendermime);
+    const tabs = new RunTabs(app, dist, place, tracker, rendermime);
     if (restorer) {
       tabs.restore(restorer);
     }

@@ -5,6 +5,7 @@ import {
   type JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import { CommandIDs } from '../commands';
 import { readSettings } from '../settings';
 import { DistributedPanel } from '../sidebar/panel';
 import { IDistributed, IDistributedPanel, IRunOpener } from '../tokens';
@@ -23,7 +24,12 @@ export const sidebar: JupyterFrontEndPlugin<IDistributedPanel> = {
     restorer: ILayoutRestorer | null,
     translator: ITranslator | null
   ): IDistributedPanel => {
-    const panel = new DistributedPanel(dist, opener, translator ?? nullTranslator);
+    const panel = new DistributedPanel(
+      dist,
+      opener,
+      translator ?? nullTranslator,
+      () => void app.commands.execute(CommandIDs.example)
+    );
     restorer?.add(panel, panel.id);
     app.shell.add(panel, 'left', { rank: 300, type: 'Distributed' });
     void dist.settings?.then(settings => {

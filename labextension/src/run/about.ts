@@ -4,7 +4,9 @@ import type { IEnvironment } from '../answers/runs';
 import { reason, type IContext } from './context';
 import { button, el, setText } from './dom';
 import { typeInto } from './rename';
-import type { IRunInfo } from './source';
+import type { IDisposable, IRunInfo } from './source';
+
+const MARKDOWN = 'text/markdown';
 
 export interface IRunActions {
   /** What is left out stays as it is. Rejects with a reason. */
@@ -20,7 +22,7 @@ export interface IRunActions {
 export class About {
   readonly node: HTMLElement;
   private readonly _tags = el('span', { class: 'jpd-about-row' });
-  private readonly _note = el('p', { class: 'jpd-about-note', hidden: true });
+  private readonly _note = el('div', { class: 'jpd-about-note', hidden: true });
   private readonly _problem = el('p', { class: 'jpd-muted', role: 'status', hidden: true });
   private readonly _typing = el('span', { hidden: true });
   private readonly _code = el('pre', { class: 'jpd-code-text', tabindex: 0 });
@@ -30,6 +32,10 @@ export class About {
   private readonly _again: HTMLElement[];
   private _run: IRunInfo | null = null;
   private _key = '';
+  /** Whether a field is in the place of the tags. News of the run must not take it away. */
+  private _typed = false;
+  private _shownNote = '';
+  private _drawnNote: IDisposable | null = null;
 
   constructor(
     private readonly _context: IContext,
@@ -46,12 +52,13 @@ export class About {
       node.title = title;
       return node;
     };
+    signal.addEventListener('abort', () => this._drawnNote?.dispose());
     this._again = [
-      act(trans('Run again'), trans('Run its cell once more'), run => _actions.again(run)),
-      act(trans('Run again with changes'), trans('Put its code into a new cell'), run =>
+      act(trans('Run again'), trans('Run the cell again'), run => _actions.again(run)),
+      act(trans('Run again with changes'), trans('Copy the code into a new cell'), run =>
         _actions.change(run)
       ),
-      act(trans('Show the cell'), trans('Go to its cell in the notebook'), run =>
+      act(trans('Show the cell'), trans('Go to the cell in the notebook'), run =>
         _actions.showCell(run)
       )
     ];
@@ -80,12 +87,57 @@ export class About {
 
   update(run: IRunInfo): void {
     this._run = run;
-    const { trans, signal } = this._context;
+    const { trans } = this._context;
     const key = JSON.stringify([run.tags, run.note, run.parameters, run.source]);
     if (key === this._key) {
       return;
     }
     this._key = key;
+    if (!this._typed) {
+      this._showTags(run);
+    }
+    void this._showNote(run.note ?? '');
+    setText(
+      this._code,
+      run.line === null || run.line === undefined
+        ? run.source
+        : `%%distribute ${run.line}`.trimEnd() + `\n${run.source}`
+    );
+    const parameters = Object.entries(run.parameters ?? {});
+    setText(this._parametersTitle, trans('Parameters (%1)', parameters.length));
+    this._parameters.replaceChildren(
+      ...pairs(parameters.map(([name, value]) => [name, String(value)]))
+    );
+    (this._parameters.parentElement as HTMLElement).hidden = !parameters.length;
+  }
+
+  /** As Markdown where the host draws it, else as it was typed. */
+  private async _showNote(note: string): Promise<void> {
+    this._note.hidden = !note;
+    if (note === this._shownNote) {
+      return;
+    }
+    this._shownNote = note;
+    const { bundles } = this._context;
+    this._drawnNote?.dispose();
+    this._drawnNote = null;
+    setText(this._note, note);
+    if (note && bundles.shows(MARKDOWN)) {
+      const place = el('div');
+      this._note.replaceChildren(place);
+      const drawn = await bundles.render(place, MARKDOWN, note, {}).catch(() => null);
+      if (note !== this._shownNote) {
+        drawn?.dispose();
+      } else if (drawn) {
+        this._drawnNote = drawn;
+      } else {
+        setText(this._note, note);
+      }
+    }
+  }
+
+  private _showTags(run: IRunInfo): void {
+    const { trans, signal } = this._context;
     const tags = run.tags ?? [];
     this._tags.replaceChildren(
       ...tags.map(tag => el('span', { class: 'jpd-tag' }, tag)),
@@ -102,24 +154,17 @@ export class About {
       ),
       button(
         named(run.note ? trans('Note …') : trans('Add a note')),
-        () => this._type(this._tags, trans('Note'), run.note ?? '', note => ({ note })),
+        () =>
+          this._type(
+            this._tags,
+            trans('Note, in Markdown'),
+            run.note ?? '',
+            note => ({ note }),
+            true
+          ),
         signal
       )
     );
-    this._note.hidden = !run.note;
-    setText(this._note, run.note ?? '');
-    setText(
-      this._code,
-      run.line === null || run.line === undefined
-        ? run.source
-        : `%%distribute ${run.line}`.trimEnd() + `\n${run.source}`
-    );
-    const parameters = Object.entries(run.parameters ?? {});
-    setText(this._parametersTitle, trans('Parameters (%1)', parameters.length));
-    this._parameters.replaceChildren(
-      ...pairs(parameters.map(([name, value]) => [name, String(value)]))
-    );
-    (this._parameters.parentElement as HTMLElement).hidden = !parameters.length;
   }
 
   private _rename(): void {
@@ -145,9 +190,12 @@ export class About {
     place: HTMLElement,
     label: string,
     value: string,
-    said: (text: string) => { tags?: string[]; note?: string }
+    said: (text: string) => { tags?: string[]; note?: string },
+    lines = false
   ): void {
-    typeInto(place, { value, label, most: 4000 }, this._context.signal, text => {
+    this._typed = true;
+    typeInto(place, { value, label, most: 4000, lines }, this._context.signal, text => {
+      this._typed = false;
       this._key = '';
       if (this._run) {
         this.update(this._run);
@@ -199,7 +247,7 @@ function pairs(entries: readonly (readonly [string, string])[]): HTMLElement[] {
 function environmentNodes(found: IEnvironment, { trans }: IContext): HTMLElement[] {
   const { git, packages = {}, used = [] } = found;
   if (!found.python) {
-    return [el('p', { class: 'jpd-muted' }, trans('Nobody wrote it down.'))];
+    return [el('p', { class: 'jpd-muted' }, trans('Not recorded.'))];
   }
   const facts: [string, string][] = [[trans('Python'), `${found.python}, ${found.platform ?? ''}`]];
   if (git) {

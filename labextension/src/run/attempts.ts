@@ -7,7 +7,7 @@ import type { IRunInfo } from './source';
 /** Of a run that is restarted again and again, the last ones. */
 const MOST = 20;
 
-/** A list to choose an attempt from; hidden while there is one alone. */
+/** A list to choose an attempt from, by the numbers of `dist.attempt()`; hidden while there is one alone. */
 export class AttemptChoice {
   readonly node: HTMLSelectElement;
   /** null stands for the current one, whichever that is. */
@@ -40,7 +40,7 @@ export class AttemptChoice {
     this.node.hidden = current === 0;
     this.node.replaceChildren(
       ...Array.from({ length: current + 1 }, (_, i) =>
-        el('option', {}, trans('attempt %1', current - i + 1))
+        el('option', {}, trans('attempt %1', current - i))
       )
     );
     this.node.selectedIndex = this.chosen === null ? 0 : current - this.chosen;
@@ -106,7 +106,11 @@ export class Restarts {
       const [card, errors] = await Promise.all([source.card(attempt), source.errors(attempt)]);
       return card
         ? failureNode(card, errors, this._context)
-        : el('div', { class: 'jpd-muted' }, trans('Attempt %1: no rank says why', attempt + 1));
+        : el(
+            'div',
+            { class: 'jpd-muted' },
+            trans('Attempt %1: no rank reported a reason', attempt)
+          );
     } catch (error) {
       this._context.announce(reason(error));
       return null; // to be tried again

@@ -1,12 +1,12 @@
 /** One metric as a chart: lines of ranks, a band over many of them, values under the pointer. */
 import uPlot from 'uplot';
-import { lastText, lastValues, specialText } from './charttitle';
-import type { IContext } from './context';
+import { equalText, lastText, lastValues, specialText } from './charttitle';
+import { reason, type IContext } from './context';
 import { curveCsv } from './csv';
 import { button, el, saveFile, setAttribute, setText } from './dom';
 import { picture } from './picture';
 import { lineColour, plotOptions } from './plotoptions';
-import { chartData, type IChartData, type IDrawn } from './series';
+import { chartData, sameDrawn, type IChartData, type IDrawn } from './series';
 import type { ICurve } from './source';
 import { tipRows } from './tip';
 
@@ -22,6 +22,7 @@ export interface IZoom {
 export class Chart {
   readonly node: HTMLElement;
   private readonly _value = el('span', { class: 'jpd-chart-value' });
+  private readonly _equal = el('span', { class: 'jpd-chart-equal jpd-muted' });
   private readonly _special = el('span', { class: 'jpd-chart-special', hidden: true });
   private readonly _box = el('div', { class: 'jpd-chart-box', tabindex: 0, role: 'img' });
   private readonly _tip = el('div', { class: 'jpd-tip', hidden: true });
@@ -31,7 +32,7 @@ export class Chart {
   private _shape = '';
   /** The colours have changed since it was drawn, which may have been out of sight. */
   private _stale = false;
-  private _data: IChartData = { xs: [], lines: [] };
+  private _data: IChartData = { xs: [], lines: [], dropped: 0 };
   private _curve: ICurve;
   private _drawn: IDrawn | null = null;
   private _zoom: IZoom | null = null;
@@ -43,7 +44,9 @@ export class Chart {
     /** Called when the user zooms, or ends it (null). */
     private readonly _zoomed?: (zoom: IZoom | null) => void,
     /** Called when the user has made this chart large. */
-    private readonly _enlarged?: (chart: Chart) => void
+    private readonly _enlarged?: (chart: Chart) => void,
+    /** Reads all points, to be saved as a table; without it those that are drawn are all. */
+    private readonly _whole?: () => Promise<ICurve | undefined>
   ) {
     this._curve = curve;
     const { trans, signal } = _context;
@@ -67,6 +70,7 @@ export class Chart {
         {},
         el('b', { class: 'jpd-chart-name', title: curve.name }, curve.name),
         this._value,
+        this._equal,
         this._special,
         el(
           'span',
@@ -80,7 +84,7 @@ export class Chart {
           ),
           button(
             { label: trans('Save %1 as a table (CSV)', curve.name), icon: 'table' },
-            () => this._saveCsv(),
+            () => void this._saveCsv(),
             signal
           )
         )
@@ -98,6 +102,17 @@ export class Chart {
     this._box.addEventListener('blur', () => this._point(null), { signal });
   }
 
+  /** In pixels; 0 while it is not drawn. */
+  get width(): number {
+    return this._box.clientWidth;
+  }
+
+  /** How many steps there are from the first to the last. */
+  get length(): number {
+    const { xs } = this._data;
+    return xs.length ? xs[xs.length - 1] - xs[0] : 0;
+  }
+
   /** Whether it takes the whole width, and more height. */
   get large(): boolean {
     return this.node.classList.contains('jpd-chart-large');
@@ -110,6 +125,9 @@ export class Chart {
       this._resize();
     }
   }
+
+  private readonly _lineName = (line: number): string =>
+    this._context.lineName?.(line) ?? this._context.trans('rank %1', line);
 
   private _setLarge(large: boolean): void {
     this.large = large;
@@ -124,6 +142,9 @@ export class Chart {
   }
 
   update(curve: ICurve, drawn: IDrawn): void {
+    if (curve === this._curve && this._drawn && sameDrawn(drawn, this._drawn)) {
+      return;
+    }
     this._curve = curve;
     this._drawn = drawn;
     this._data = chartData(curve, drawn);
@@ -132,25 +153,33 @@ export class Chart {
     const wrong = this._wrong();
     setText(this._value, last ? lastText(last, trans) : '');
     setText(this._special, wrong);
+    setText(this._equal, equalText(this._data, this._lineName, trans));
     setAttribute(this._special, 'title', wrong || null);
     this._special.hidden = !wrong;
     const text = last
       ? trans('%1 over steps; at step %2 it is %3', curve.name, last.step, lastText(last, trans))
       : trans('%1 over steps; no values yet', curve.name);
-    setAttribute(this._box, 'aria-label', wrong ? `${text}; ${wrong}` : text);
+    const begun = (curve.attempts ?? []).map(({ attempt, step }) =>
+      trans('attempt %1 from step %2', attempt, step)
+    );
+    setAttribute(this._box, 'aria-label', [text, wrong, ...begun].filter(Boolean).join('; '));
     this.redraw();
   }
 
   /** What the lines do not show: where a training went wrong, or why there are none. */
   private _wrong(): string {
     const { trans } = this._context;
-    const special = specialText(this._curve, trans);
-    if (special) {
-      return special;
-    }
-    const { xs, lines } = this._data;
+    const { xs, lines, dropped } = this._data;
     const empty = lines.every(({ ys }) => ys.every(y => y === null || y === undefined));
-    return this._drawn?.log && xs.length && empty ? trans('nothing above 0') : '';
+    const left =
+      this._drawn?.log && xs.length && empty
+        ? trans('nothing above 0')
+        : dropped === 1
+          ? trans('1 value of 0 or less is not drawn')
+          : dropped
+            ? trans('%1 values of 0 or less are not drawn', dropped)
+            : '';
+    return [specialText(this._curve, trans), left].filter(Boolean).join(', ');
   }
 
   /** Draw anew; from scratch when the lines, the axes or the colours are others. */
@@ -193,6 +222,11 @@ export class Chart {
       height: this._height,
       log: !!this._drawn?.log,
       fractions: this._context.fractions?.() ?? false,
+      marks: () =>
+        (this._curve.attempts ?? []).map(({ attempt, step }) => ({
+          step,
+          text: this._context.trans('attempt %1', attempt)
+        })),
       syncKey: this._syncKey,
       pointed: plot => this._showTip(plot),
       selected: plot => this._select(plot),
@@ -317,11 +351,14 @@ export class Chart {
     }
   }
 
-  private _saveCsv(): void {
-    saveFile(
-      `${this._fileName()}.csv`,
-      new Blob([curveCsv(this._curve)], { type: 'text/csv;charset=utf-8' })
-    );
+  private async _saveCsv(): Promise<void> {
+    try {
+      const curve = (await this._whole?.()) ?? this._curve;
+      const table = new Blob([curveCsv(curve)], { type: 'text/csv;charset=utf-8' });
+      saveFile(`${this._fileName()}.csv`, table);
+    } catch (error) {
+      this._context.announce(reason(error));
+    }
   }
 
   private _savePng(): void {

@@ -1,6 +1,6 @@
 /** What every part of a run view is given. */
 import type { IBundleHost } from './bundles';
-import type { IRunSource, State } from './source';
+import type { IRunSource, IRunSummary, State } from './source';
 import type { Trans } from './trans';
 
 export interface IContext {
@@ -39,6 +39,19 @@ export function stateName(state: State, trans: Trans): string {
     case 'lost':
       return trans('Lost');
   }
+}
+
+/** The state of a run as views name it: one that has stalled runs no more than by name. */
+export function runState(run: Pick<IRunSummary, 'state' | 'stall'>, trans: Trans): string {
+  return run.state === 'running' && run.stall ? trans('Stalled') : stateName(run.state, trans);
+}
+
+/** Where a run is, and with how many ranks. A tuning run has none of its own. */
+export function placeText(
+  { backend, world_size }: Pick<IRunSummary, 'backend' | 'world_size'>,
+  trans: Trans
+): string {
+  return world_size ? trans('%1 × %2', backend, world_size) : backend;
 }
 
 export function rankCount(count: number, trans: Trans): string {

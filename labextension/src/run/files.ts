@@ -1,4 +1,4 @@
-/** What launchers wrote for the user, such as a timeline: one button each saves it. */
+/** Files for the user, such as a timeline of a launcher or a trace: one button each saves it. */
 import { reason, type IContext } from './context';
 import { button, el } from './dom';
 import { bytes } from './format';

@@ -40,14 +40,14 @@ export function bytes(count: number): string {
   return `${value.toPrecision(3)} TB`;
 }
 
-/** A metric's value in about four digits. */
+/** A metric's value in about four digits: `0.8123`, `1e6`, `1.5e-5`. */
 export function value(x: number | null | undefined, digits = 4): string {
   if (x === null || x === undefined || !Number.isFinite(x)) {
     return '–';
   }
   const size = Math.abs(x);
   if (size !== 0 && (size < 1e-3 || size >= 1e6)) {
-    return x.toExponential(digits - 2);
+    return x.toExponential(digits - 2).replace(/(\.0+|(\.\d*?)0+)?e\+?/, '$2e');
   }
   return String(Number(x.toPrecision(digits)));
 }

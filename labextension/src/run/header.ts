@@ -1,10 +1,20 @@
 /** The first row of a run: state, what it is, how long, how far, and Stop. */
-import { rankCount, reason, stateName, type IContext } from './context';
+import { rankCount, reason, runState, type IContext } from './context';
 import { button, el, icon, setAttribute, setLinkedText, setText } from './dom';
 import { bytes, capital, duration } from './format';
 import { progressText } from './pace';
 import { ended, type IRunInfo } from './source';
 import { shownAll } from './trials/scale';
+
+/** How long after Stop the same button becomes Kill: longer than a double click, or ranks could not save. */
+const KILL_AFTER_MS = 3000;
+
+export interface IHeaderOptions {
+  /** Opens the run where there is more room; without it there is no such button. */
+  openElsewhere?: { label: string; open: () => void };
+  /** Lets the user answer ranks that wait; without it there is no such button. */
+  debug?: (run: IRunInfo) => Promise<void>;
+}
 
 export class Header {
   readonly node: HTMLElement;
@@ -27,16 +37,19 @@ export class Header {
   );
   private readonly _stop: HTMLButtonElement;
   private readonly _stacks: HTMLButtonElement;
+  private readonly _debug: HTMLButtonElement;
   private _run: IRunInfo | null = null;
   private _received = 0;
-  private _stopping: 'no' | 'asked' | 'killing' = 'no';
+  private _stopping: 'no' | 'asked' | 'killable' | 'killing' = 'no';
+  private _killTimer: ReturnType<typeof setTimeout> | undefined;
   private _timer: ReturnType<typeof setInterval> | undefined;
 
   constructor(
     private readonly _context: IContext,
-    openElsewhere?: { label: string; open: () => void },
+    private readonly _options: IHeaderOptions,
     showStacks?: () => void
   ) {
+    const { openElsewhere } = _options;
     const { trans, signal } = _context;
     this._bar.appendChild(this._fill);
     this._bar.setAttribute('aria-label', trans('Progress'));
@@ -53,6 +66,12 @@ export class Header {
       signal
     );
     this._stacks.hidden = true;
+    this._debug = button(
+      { label: trans('Answer the ranks that wait for you'), text: trans('Debug') },
+      () => void this._askDebug(),
+      signal
+    );
+    this._debug.hidden = true;
     this.node = el(
       'header',
       { class: 'jpd-header' },
@@ -63,6 +82,7 @@ export class Header {
       el(
         'span',
         { class: 'jpd-actions' },
+        this._debug,
         this._stacks,
         this._stop,
         openElsewhere
@@ -71,7 +91,10 @@ export class Header {
       ),
       this._detail
     );
-    signal.addEventListener('abort', () => clearInterval(this._timer));
+    signal.addEventListener('abort', () => {
+      clearInterval(this._timer);
+      clearTimeout(this._killTimer);
+    });
   }
 
   update(run: IRunInfo): void {
@@ -83,16 +106,23 @@ export class Header {
     this._received = performance.now();
     setAttribute(this._shape, 'data-state', run.state);
     setAttribute(this._state, 'data-state', run.state);
-    setText(this._state, stateName(run.state, trans));
+    setText(this._state, runState(run, trans));
     setText(this.name, run.name || run.label || run.id);
     setAttribute(this.name, 'title', run.id);
     // What commands such as %dist attach want.
     setText(this._id, run.id);
     setAttribute(this._id, 'title', this._context.trans('The run’s id'));
     const where = run.cluster ? trans('%1 (%2)', run.cluster, run.backend) : run.backend;
-    const facts = [where, run.tuning ? trans('tuning') : rankCount(run.world_size, trans)];
-    if (run.attempt || run.max_restarts) {
-      facts.push(trans('attempt %1 of %2', run.attempt + 1, run.max_restarts + 1));
+    const trials = run.tuning && (run.tuning.scaling ? trans('scaling') : trans('tuning'));
+    const facts = [where, trials ?? rankCount(run.world_size, trans)];
+    if (run.attempt > run.max_restarts) {
+      facts.push(trans('attempt %1', run.attempt)); // an elastic run starts its ranks anew more often
+    } else if (run.max_restarts) {
+      facts.push(
+        run.max_restarts === 1
+          ? trans('%1 of 1 restart', run.attempt)
+          : trans('%1 of %2 restarts', run.attempt, run.max_restarts)
+      );
     }
     if (run.trial) {
       facts.push(`${trans('trial %1', run.trial.number)} (${shownAll(run.trial.parameters)})`);
@@ -116,19 +146,19 @@ export class Header {
     const { trans } = this._context;
     this._stop.hidden = ended(run.state);
     this._stacks.hidden = run.state !== 'running';
-    const text =
-      this._stopping === 'asked'
-        ? trans('Kill')
-        : this._stopping === 'killing'
-          ? trans('Killing …')
-          : trans('Stop');
-    setText(this._stop.lastChild as Text, text);
-    setAttribute(
-      this._stop,
-      'title',
-      this._stopping === 'asked' ? trans('It is stopping. Kill it now, without waiting') : null
-    );
-    this._stop.disabled = this._stopping === 'killing';
+    this._debug.hidden = !(this._options.debug && run.waiting);
+    const texts = {
+      no: trans('Stop'),
+      asked: trans('Stopping …'),
+      killable: trans('Kill'),
+      killing: trans('Killing …')
+    };
+    setText(this._stop.lastChild as Text, texts[this._stopping]);
+    const title = trans('The run is stopping. Kill it now: its ranks cannot save anything.');
+    setAttribute(this._stop, 'title', this._stopping === 'killable' ? title : null);
+    // Not `disabled`, because the button would lose the focus.
+    const waits = this._stopping === 'asked' || this._stopping === 'killing';
+    setAttribute(this._stop, 'aria-disabled', waits ? 'true' : null);
   }
 
   private _showProgress(run: IRunInfo): void {
@@ -162,14 +192,32 @@ export class Header {
     setText(this._elapsed, text.replace(/^(\d)\.0 s/, run.ended === null ? '$1 s' : '$1.0 s'));
   }
 
+  private async _askDebug(): Promise<void> {
+    try {
+      await (this._run && this._options.debug?.(this._run));
+    } catch (error) {
+      this._context.announce(reason(error));
+      setAttribute(this._debug, 'title', reason(error));
+    }
+  }
+
   private async _askStop(): Promise<void> {
     const run = this._run;
-    if (!run) {
+    if (!run || this._stopping === 'asked' || this._stopping === 'killing') {
       return;
     }
-    const kill = this._stopping === 'asked';
+    const kill = this._stopping === 'killable';
     this._stopping = kill ? 'killing' : 'asked';
     this._showStop(run);
+    clearTimeout(this._killTimer);
+    if (!kill) {
+      this._killTimer = setTimeout(() => {
+        if (this._stopping === 'asked' && this._run) {
+          this._stopping = 'killable';
+          this._showStop(this._run);
+        }
+      }, KILL_AFTER_MS);
+    }
     const { source, announce, trans } = this._context;
     try {
       await source.stop(kill);

@@ -5,6 +5,13 @@ import type { IDisposable } from './source';
  * https://lumino.readthedocs.io/en/latest/api/classes/commands.CommandRegistry.html#processKeydownEvent */
 const SUPPRESS = 'data-lm-suppress-shortcuts';
 
+/** Whether a key belongs to an input method, such as Enter that accepts a Chinese or Japanese word.
+ *
+ * Safari says so of Enter only by this code: https://bugs.webkit.org/show_bug.cgi?id=165004 */
+export function isComposing(event: Pick<KeyboardEvent, 'isComposing' | 'keyCode'>): boolean {
+  return event.isComposing || event.keyCode === 229;
+}
+
 /** Keep keys without Ctrl, Alt or ⌘ from the application's shortcuts while the focus is in a node. Those with
  * one, such as Ctrl+S, are the application's as everywhere. */
 export function keepKeys(node: HTMLElement): IDisposable {

@@ -380,13 +380,14 @@ export class LogList {
 
   private _scrollTo(offset: number): void {
     const geometry = this._geometry();
+    const up = offset < this._offset;
     this._offset = virtual.clamp(offset, geometry);
-    this._settle(geometry);
+    this._settle(geometry, up);
   }
 
-  /** After a move: at the very end the list follows, elsewhere it stays. */
-  private _settle(geometry: virtual.IGeometry): void {
-    this.following = this._offset >= virtual.maxOffset(geometry) - geometry.rowHeight / 2;
+  /** After a move: at the very end the list follows, but for a move up. Wrapped lines may only seem to fit. */
+  private _settle(geometry: virtual.IGeometry, up = false): void {
+    this.following = !up && this._offset >= virtual.maxOffset(geometry) - geometry.rowHeight / 2;
     this.draw();
     this._moved();
   }

@@ -217,6 +217,9 @@ export class Logs {
   set ended(ended: boolean) {
     if (ended !== this._ended) {
       this._ended = ended;
+      if (ended && this._shown && !this._shown.pages.complete) {
+        void this._shown.pages.tail(NEWEST); // the last lines
+      }
       this._update();
     }
   }
@@ -301,7 +304,9 @@ export class Logs {
           : trans('%1 new lines', count(news))
         : trans('To the end')
     );
-    this._message.hidden = pages.rows > 0 && !pages.error;
+    // Until the last lines have come it is not known whether there are any.
+    const unknown = over && !pages.complete;
+    this._message.hidden = (pages.rows > 0 || unknown) && !pages.error;
     setText(
       this._message,
       pages.error
@@ -310,8 +315,8 @@ export class Logs {
           ? trans('Nothing was printed')
           : trans('Nothing printed yet')
     );
-    // A short log takes no more room than it needs, once it cannot grow.
-    list.node.classList.toggle('jpd-log-short', over && pages.rows <= SHORT && !list.hasInlays);
+    // A short log takes no more room than it needs. So the view of most cells never changes its height.
+    list.node.classList.toggle('jpd-log-short', pages.rows <= SHORT && !list.hasInlays);
     this._copy.disabled = !list.selection;
     list.draw();
   }

@@ -1,4 +1,5 @@
 /** The search of a log, on the other side: what is looked for, how many lines have it, and one after the other. */
+import { isComposing } from './keys';
 import { reason, type IContext } from './context';
 import { button, el, setAttribute, setText } from './dom';
 import { count } from './format';
@@ -23,8 +24,8 @@ export class LogSearch {
   private readonly _toggles = { regex: false, case: false };
   private _found: { query: string; hits: number[]; count: number; at: number } | null = null;
   private _timer: ReturnType<typeof setTimeout> | undefined;
-  private _searches = 0;
-  private _searching = false;
+  /** The search whose answer is awaited. */
+  private _search: AbortController | null = null;
 
   constructor(
     private readonly _context: IContext,
@@ -42,6 +43,9 @@ export class LogSearch {
     this._input.addEventListener(
       'keydown',
       event => {
+        if (isComposing(event)) {
+          return;
+        }
         if (event.key === 'Enter') {
           event.preventDefault();
           void this._stepWhenFound(event.shiftKey ? -1 : 1);
@@ -91,7 +95,10 @@ export class LogSearch {
       step(-1, trans('Previous hit'), 'up'),
       step(1, trans('Next hit'), 'down')
     ];
-    signal.addEventListener('abort', () => clearTimeout(this._timer));
+    signal.addEventListener('abort', () => {
+      clearTimeout(this._timer);
+      this._search?.abort();
+    });
   }
 
   focus(): void {
@@ -108,13 +115,29 @@ export class LogSearch {
   }
 
   private _soon(): void {
+    this._clear();
     clearTimeout(this._timer);
     this._timer = setTimeout(() => void this._find(), PAUSE_MS);
   }
 
+  /** What was found is not what is typed now. */
+  private _clear(): void {
+    this._search?.abort();
+    this._search = null;
+    this._found = null;
+    this._input.removeAttribute('aria-invalid');
+    this._shown()?.list.mark(null, -1);
+    this._showHits();
+    this._busy(this._input.value !== '');
+  }
+
+  private _busy(busy: boolean): void {
+    setAttribute(this._hits, 'aria-busy', busy ? 'true' : null);
+  }
+
   /** The log has grown. If it does so all the time, that puts off no search, and takes none back. */
   grown(): void {
-    if (this._input.value && this._timer === undefined && !this._searching) {
+    if (this._input.value && this._timer === undefined && !this._search) {
       this._timer = setTimeout(() => void this._find(true), AGAIN_MS);
     }
   }
@@ -123,26 +146,22 @@ export class LogSearch {
   private async _find(again = false): Promise<void> {
     const shown = this._shown();
     const query = this._input.value;
-    const search = ++this._searches;
     clearTimeout(this._timer);
     this._timer = undefined;
-    this._searching = Boolean(shown && query);
+    this._search?.abort();
+    if (!again || !query) {
+      this._clear();
+    }
     if (!shown || !query) {
-      this._found = null;
-      this._input.removeAttribute('aria-invalid');
-      setText(this._hits, '');
-      shown?.list.mark(null, -1);
+      this._busy(false);
       return;
     }
+    const search = (this._search = new AbortController());
     const { source, trans, announce } = this._context;
     try {
-      const { hits, count: found } = await source.logSearch(shown.of, {
-        query,
-        ...this._toggles,
-        limit: HITS,
-        attempt: shown.attempt
-      });
-      if (search !== this._searches || shown !== this._shown()) {
+      const asked = { query, ...this._toggles, limit: HITS, attempt: shown.attempt };
+      const { hits, count: found } = await source.logSearch(shown.of, asked, search.signal);
+      if (search !== this._search || shown !== this._shown()) {
         return;
       }
       this._input.removeAttribute('aria-invalid');
@@ -154,16 +173,18 @@ export class LogSearch {
         announce(found === 1 ? trans('1 line found') : trans('%1 lines found', count(found)));
       }
     } catch (error) {
-      if (search === this._searches) {
+      if (search === this._search) {
         this._found = null;
         this._input.setAttribute('aria-invalid', 'true');
-        setText(this._hits, '–');
+        setText(this._hits, reason(error));
         setAttribute(this._hits, 'title', reason(error));
+        setAttribute(this._hits, 'data-wrong', '');
         announce(reason(error));
       }
     } finally {
-      if (search === this._searches) {
-        this._searching = false;
+      if (search === this._search) {
+        this._search = null;
+        this._busy(false);
       }
     }
   }
@@ -171,6 +192,7 @@ export class LogSearch {
   private _showHits(): void {
     const found = this._found;
     setAttribute(this._hits, 'title', null);
+    setAttribute(this._hits, 'data-wrong', null);
     setText(
       this._hits,
       !found

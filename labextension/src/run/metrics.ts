@@ -1,15 +1,24 @@
 /** All metrics of a run, and what they have in common: smoothing, axis, which ranks. */
-import { Chart } from './chart';
+import { Chart, type IZoom } from './chart';
 import { badRanks } from './charttitle';
 import { reason, type IContext } from './context';
+import { CurvesReading } from './curvesreading';
 import { el, setText } from './dom';
 import { LINES, RankChoice } from './rankchoice';
 import { FEW, grouped, matching, Section } from './sections';
 import type { IDrawn } from './series';
 import { Rereading } from './rereading';
+import { Sight } from './sight';
 import type { ICurve, ICurves } from './source';
+import { Staleness } from './staleness';
 
-const POINTS = 2000;
+/** No chart has more points, and a chart has at most two for each pixel. */
+const MOST_POINTS = 2000;
+const LEAST_POINTS = 400;
+/** In a table that is saved. */
+const SAVED_POINTS = 100_000;
+/** Names of so many metrics fit into an address. */
+const MOST_NAMES = 50;
 /** Five redraws a second are as many as a curve needs. */
 const PAUSE_MS = 200;
 /** Sections are open at first until so many charts are in sight. */
@@ -26,13 +35,21 @@ export class Metrics {
   private readonly _error = el('div', { class: 'jpd-muted', hidden: true });
   private readonly _charts = new Map<string, Chart>();
   private readonly _sections = new Map<string, Section>();
+  /** The metrics that have a chart now, in their order. */
+  private _shown: string[] = [];
   private readonly _syncKey = `jpd-${++views}`;
   private _curves: ICurves | null = null;
   private _smoothing = 0;
   private _log = false;
   private _visible = true;
+  private _zoom: IZoom | null = null;
   private readonly _rereading: Rereading;
+  private readonly _reading: CurvesReading;
+  private readonly _sight: Sight;
+  private readonly _staleness: Staleness;
 
+  /** The section is about to be shown. */
+  onShown: (() => void) | null = null;
   /** Told of the ranks whose values are no numbers any more, and what they are. */
   onBad: ((ranks: ReadonlyMap<number, string>) => void) | null = null;
 
@@ -43,7 +60,10 @@ export class Metrics {
       signal,
       () => this._visible
     );
-    this._choice = new RankChoice(_context, () => this._draw());
+    this._reading = new CurvesReading(_context.source);
+    this._sight = new Sight(signal, () => this._rereading.changed());
+    this._staleness = new Staleness(_context);
+    this._choice = new RankChoice(_context, () => this._choose());
     this._filter = el('input', {
       class: 'jpd-input jpd-metric-filter',
       placeholder: trans('filter metrics'),
@@ -51,7 +71,7 @@ export class Metrics {
       spellcheck: 'false',
       hidden: true
     });
-    this._filter.addEventListener('input', () => this._draw(), { signal });
+    this._filter.addEventListener('input', () => this._choose(), { signal });
     const controls = el('div', { class: 'jpd-controls' }, this._filter, this._choice.node);
     controls.append(
       smoothingControl(_context, value => {
@@ -63,7 +83,7 @@ export class Metrics {
         this._draw();
       })
     );
-    setText(this._none, trans('No metric is called like that'));
+    setText(this._none, trans('No matching metric'));
     this.node = el(
       'section',
       { class: 'jpd-metrics', 'aria-label': trans('Metrics'), hidden: true },
@@ -71,6 +91,7 @@ export class Metrics {
         'div',
         { class: 'jpd-bar-row' },
         el('h4', { class: 'jpd-title' }, trans('Metrics')),
+        this._staleness.node,
         controls
       ),
       this._body,
@@ -82,6 +103,7 @@ export class Metrics {
   /** There may be new points. Fetched when visible, five times a second at most. */
   changed(worldSize: number): void {
     this._choice.update(worldSize);
+    this._staleness.changed();
     this._rereading.changed();
   }
 
@@ -96,38 +118,79 @@ export class Metrics {
   }
 
   private async _read(): Promise<number> {
-    const { source, trans } = this._context;
+    const { trans } = this._context;
     const began = performance.now();
+    let drawn = 0;
+    this._staleness.asking();
     try {
-      const curves = await source.curves(POINTS);
+      // At first only the names: the charts have their places then, and some are in sight.
+      const names = this._curves ? this._wanted() : [];
+      const ranks = this._choice.asked;
+      const curves = await this._reading.read(this._points(), { names, ranks });
+      const received = performance.now();
       this._curves = curves;
       setText(this._error, curves.problem ?? '');
       this._error.hidden = !curves.problem;
       this._draw();
-      this.onBad?.(badRanks(curves.curves, trans));
+      this._staleness.answered(true);
+      this.onBad?.(badRanks(curves.bad ?? [], trans));
+      drawn = performance.now() - received;
+      if (this._wanted().some(name => !names.includes(name))) {
+        this._rereading.changed();
+        return 0;
+      }
     } catch (error) {
+      this._staleness.answered(false);
       this._error.hidden = false;
       setText(this._error, trans('The metrics cannot be read: %1', reason(error)));
     }
     // Where drawing is slow, the page gets at least half of the time.
-    const spent = performance.now() - began;
-    return Math.max(PAUSE_MS - spent, spent);
+    return Math.max(PAUSE_MS - (performance.now() - began), drawn);
+  }
+
+  /** The metrics whose charts are in sight. */
+  private _wanted(): string[] {
+    return this._shown
+      .filter(name => this._sight.has((this._charts.get(name) as Chart).node))
+      .slice(0, MOST_NAMES);
+  }
+
+  /** Two for each pixel of the widest chart, in the steps that are shown. */
+  private _points(): number {
+    const shown = this._shown.map(name => this._charts.get(name) as Chart);
+    const width = Math.max(0, ...shown.map(chart => chart.width));
+    const parts = this._zoom
+      ? Math.max(1, ...shown.map(chart => chart.length)) / (this._zoom.max - this._zoom.min)
+      : 1;
+    const points = 100 * Math.ceil((2 * width * Math.max(1, parts)) / 100);
+    return Math.min(MOST_POINTS, Math.max(LEAST_POINTS, points));
+  }
+
+  /** Other charts or ranks are shown. */
+  private _choose(): void {
+    this._draw();
+    this._rereading.changed();
   }
 
   private _draw(): void {
     if (!this._curves || this._context.signal.aborted) {
       return;
     }
-    const { curves, problem } = this._curves;
-    this.node.hidden = !curves.length && !problem;
-    this._filter.hidden = curves.length <= FEW;
+    const { curves, names: all, problem } = this._curves;
+    const hidden = !all.length && !problem;
+    if (this.node.hidden && !hidden) {
+      this.onShown?.();
+    }
+    this.node.hidden = hidden;
+    this._filter.hidden = all.length <= FEW;
     const typed = this._filter.hidden ? '' : this._filter.value;
     const meant = matching(typed);
     const byName = new Map(curves.map(curve => [curve.name, curve]));
     const sections = new Set<Section>();
     let before = 0;
     let found = 0;
-    for (const { prefix, names } of grouped([...byName.keys()])) {
+    this._shown = [];
+    for (const { prefix, names } of grouped(all)) {
       const section = this._section(prefix, before < OPEN_CHARTS);
       const own = names.filter(meant);
       section.filtered = typed.trim() !== '';
@@ -143,13 +206,13 @@ export class Metrics {
         this._sections.delete(prefix);
       }
     }
-    this._none.hidden = found > 0 || !curves.length;
+    this._none.hidden = found > 0 || !all.length;
   }
 
   private _section(prefix: string, open: boolean): Section {
     let section = this._sections.get(prefix);
     if (!section) {
-      section = new Section(prefix, open, this._context, () => this._draw());
+      section = new Section(prefix, open, this._context, () => this._choose());
       this._sections.set(prefix, section);
       if (prefix) {
         this._body.append(section.node);
@@ -161,7 +224,9 @@ export class Metrics {
   }
 
   private _fill(section: Section, names: readonly string[], curves: Map<string, ICurve>): void {
-    const charts = names.map(name => this._chart(curves.get(name) as ICurve));
+    const found = names.map(name => curves.get(name) ?? { name, ranks: [], band: null });
+    const charts = found.map(curve => this._chart(curve));
+    this._shown.push(...names);
     const nodes = charts.map(chart => chart.node);
     // Moved only where others stand there: a node that is moved loses its focus.
     if (
@@ -170,7 +235,7 @@ export class Metrics {
     ) {
       section.grid.replaceChildren(...nodes);
     }
-    charts.forEach((chart, i) => chart.update(curves.get(names[i]) as ICurve, this._drawn()));
+    charts.forEach((chart, i) => chart.update(found[i], this._drawn()));
   }
 
   private _chart(curve: ICurve): Chart {
@@ -181,15 +246,30 @@ export class Metrics {
         this._context,
         this._syncKey,
         // All charts have the same steps.
-        zoom => this._charts.forEach(other => other.zoom(zoom)),
-        enlarged =>
+        zoom => {
+          this._zoom = zoom;
+          this._charts.forEach(other => other.zoom(zoom));
+          this._rereading.changed();
+        },
+        enlarged => {
           this._charts.forEach(other => {
             other.large = other === enlarged;
-          })
+          });
+          this._rereading.changed();
+        },
+        () => this._whole(curve.name)
       );
       this._charts.set(curve.name, chart);
+      this._sight.watch(chart.node);
     }
     return chart;
+  }
+
+  /** All points of all ranks, as far as they are sent at all. */
+  private async _whole(name: string): Promise<ICurve | undefined> {
+    const query = { names: [name], ranks: 'all' };
+    const found = await this._context.source.curves(SAVED_POINTS, query);
+    return found.curves.find(curve => curve.name === name);
   }
 
   private _drawn(): IDrawn {

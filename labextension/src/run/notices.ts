@@ -35,7 +35,7 @@ export function noticesOf(
       notice(
         'info',
         trans('No connection'),
-        trans('The run goes on; what it does is shown again soon.')
+        trans('The run continues. The view reconnects automatically.')
       )
     );
   }
@@ -46,10 +46,10 @@ export function noticesOf(
     nodes.push(
       notice(
         'warning',
-        trans('Nobody watches this run'),
+        trans('No supervisor'),
         capital(run.reason ?? trans('its supervisor is gone')),
         trans(
-          'Its ranks may go on, and what they do is not shown here. Stop ends them; %1 takes the run on.',
+          'The ranks may still be running, but their output is not shown. Stop ends the ranks. %1 starts a new supervisor.',
           `%dist attach ${run.id}`
         )
       )
@@ -76,10 +76,10 @@ export function noticesOf(
 /** Why there is no such run. */
 export function missing(error: RunMissing, trans: Trans): string {
   const where = error.root
-    ? trans('It was looked for in %1.', error.root)
-    : trans('It was looked for among the runs of this server.');
+    ? trans('The folder %1 was searched.', error.root)
+    : trans('The runs of this server were searched.');
   const why = trans(
-    'It may have been removed, or belongs to a kernel with another data directory or on another machine.'
+    'The run may have been removed. Or its kernel uses another data directory or another machine.'
   );
   return `${where} ${why}`;
 }

@@ -3,6 +3,11 @@ import { bytes, count, duration, rate } from './format';
 import type { IProgress } from './source';
 import type { Trans } from './trans';
 
+/** How long a bar still takes; null where nobody knows. */
+export function secondsLeft({ n, total, rate: perSecond }: IProgress): number | null {
+  return total !== null && perSecond ? Math.ceil(Math.max(0, total - n) / perSecond) : null;
+}
+
 /** `over`: it moves no more, and so it has no pace. */
 export function progressText(progress: IProgress, trans: Trans, over = false): string {
   const { n, total, desc, unit, note } = progress;
@@ -19,8 +24,9 @@ export function progressText(progress: IProgress, trans: Trans, over = false): s
           ? `${rate(perSecond)} ${unit}/s`
           : trans('%1 steps/s', rate(perSecond))
     );
-    if (total !== null && total > n) {
-      texts.push(trans('%1 left', duration(Math.ceil((total - n) / perSecond))));
+    const left = secondsLeft(progress);
+    if (left) {
+      texts.push(trans('%1 left', duration(left)));
     }
   }
   if (note) {

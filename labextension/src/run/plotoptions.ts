@@ -11,6 +11,8 @@ export interface IPlotWishes {
   log: boolean;
   /** Whether the horizontal axis has places between whole steps. */
   fractions?: boolean;
+  /** Where attempts begin: step and text. Asked at each drawing. */
+  marks?: () => readonly { step: number; text: string }[];
   /** Charts with the same key follow each other's pointer. */
   syncKey: string;
   /** The pointer has moved. */
@@ -96,17 +98,46 @@ export function plotOptions(
         const edge = line.rank === 'min' || line.rank === 'max';
         return {
           stroke: edge ? undefined : lineColour(root, line),
-          width: edge ? 0 : line.rank === 'mean' ? 2 : many ? 1 : 1.5,
+          width: edge ? 0 : line.rank === 'mean' ? 2 : many || line.rank === 'some' ? 1 : 1.5,
+          dash: line.rank === 'some' ? [4, 4] : undefined,
           alpha: line.raw ? 0.25 : 1,
           points: points(edge)
         };
       })
     ],
     hooks: {
+      draw: [plot => drawMarks(plot, wishes.marks?.() ?? [], text, font)],
       setCursor: [pointed],
       setSelect: [selected]
     }
   };
+}
+
+/** A dashed line at each mark, with its text at the top. */
+function drawMarks(
+  plot: uPlot,
+  marks: readonly { step: number; text: string }[],
+  colour: string,
+  font: string
+): void {
+  const { ctx, bbox } = plot;
+  ctx.save();
+  ctx.strokeStyle = ctx.fillStyle = colour;
+  ctx.font = font.replace(/^\d+/, size => String(Number(size) * uPlot.pxRatio));
+  ctx.textAlign = 'left';
+  ctx.textBaseline = 'top';
+  ctx.setLineDash([3, 3].map(part => part * uPlot.pxRatio));
+  for (const { step, text } of marks) {
+    const x = Math.round(plot.valToPos(step, 'x', true));
+    if (x >= bbox.left && x <= bbox.left + bbox.width) {
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+      ctx.fillText(text, x + 3 * uPlot.pxRatio, bbox.top);
+    }
+  }
+  ctx.restore();
 }
 
 function linearRange(min: number | null, max: number | null): [number | null, number | null] {

@@ -16,6 +16,7 @@ export class ProgressRows {
   private readonly _known = new Map<number, Bars>();
   private readonly _more = el('div', { class: 'jpd-muted', hidden: true });
   private _decided = false;
+  private _over = false;
 
   constructor(private readonly _context: IContext) {
     const { trans } = _context;
@@ -37,15 +38,23 @@ export class ProgressRows {
       this._decided = true;
       this.node.open = run.world_size <= OPEN && !over;
     }
+    if (over && !this._over) {
+      // The bars within others end here. What is below stays where it is.
+      this._rows.style.minHeight = `${this._rows.offsetHeight}px`;
+    }
+    this._over = over;
     this._more.hidden = all.length <= MOST;
     setText(this._more, trans('and %1 more ranks', all.length - MOST));
+    let before: HTMLElement | null = null;
     for (const progress of all.slice(0, MOST)) {
       let bars = this._known.get(progress.rank);
       if (!bars) {
         bars = new Bars(progress.rank);
         this._known.set(progress.rank, bars);
-        this._rows.appendChild(bars.node);
+        // A rank may begin its first bar after higher ranks.
+        this._rows.insertBefore(bars.node, before ? before.nextSibling : this._rows.firstChild);
       }
+      before = bars.node;
       bars.update(progress, run.world_size < 2, over, this._context);
     }
     // The bar of an only rank is in the header, but for those within it.

@@ -3,7 +3,7 @@
  * A click on a rank shows it alone, another one all again; with Shift or Ctrl it is added or taken away. */
 import type { IContext } from './context';
 import { el } from './dom';
-import { parseRanges } from './format';
+import { parseRanges, ranges } from './format';
 import { rankVariable } from './theme';
 
 /** Above this many ranks: a mean and a band, and lines only for chosen ranks. */
@@ -41,6 +41,11 @@ export class RankChoice {
       return new Set(all.filter(rank => only.has(rank)));
     }
     return new Set(this._band ? [] : all.filter(rank => !off.has(rank)));
+  }
+
+  /** The same as they are asked for. Of a few ranks all points are there, and a click shows them at once. */
+  get asked(): string | undefined {
+    return this._size > LINES ? ranges([...this.ranks]) || undefined : undefined;
   }
 
   update(size: number): void {
@@ -142,7 +147,7 @@ export class RankChoice {
         type: 'button',
         class: 'jpd-toggle',
         'aria-label': trans('Rank %1', rank),
-        title: trans('Rank %1 alone; with Shift: this one as well, or no more', rank)
+        title: trans('Show only rank %1. With Shift: add or remove it', rank)
       },
       swatch,
       String(rank)

@@ -64,6 +64,9 @@ export class Resources {
   update(run: IRunInfo): void {
     const before = this._run;
     this._run = run;
+    if (!ended(run.state) && this._context.source.usage && !run.tuning) {
+      this.node.hidden = false; // its line has its place before the first measurement
+    }
     const over = before && ended(run.state) && !ended(before.state);
     if (!before || before.attempt !== run.attempt || over) {
       this.changed();
@@ -119,8 +122,13 @@ export class Resources {
       return;
     }
     const told = usage.ranks.filter(rank => rank.times.length);
-    this.node.hidden = !told.length;
-    setText(this._now, this._summary(usage));
+    this.node.hidden &&= !told.length; // what is below stays where it is
+    const over = this._run !== null && ended(this._run.state);
+    // What ranks take is not known after their end.
+    const none = told.length
+      ? ''
+      : this._context.trans('the run ended before the first measurement');
+    setText(this._now, over ? none : this._summary(usage));
     if (!this.node.open || !told.length) {
       return;
     }
@@ -134,7 +142,11 @@ export class Resources {
       const row = this._rows.get(rank.rank);
       for (const [column, cell] of row?.cells ?? []) {
         const values = rank.series.find(series => series.name === column)?.values ?? [];
-        setText(cell.text, shown(column, values.at(-1)));
+        const most = Math.max(...values.map(value => value ?? 0));
+        setText(
+          cell.text,
+          over ? this._context.trans('max %1', shown(column, most)) : shown(column, values.at(-1))
+        );
         cell.line.setAttribute('points', polyline(values, tops.get(column) ?? 1));
       }
       if (row) {

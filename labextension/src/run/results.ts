@@ -51,3 +51,8 @@ function text({ array, error, repr }: IResult): string {
 function size(result: IResult): string | null {
   return result.bytes ? bytes(result.bytes) : null;
 }
+
+/** Whether results say anything: a cell that ends with no value gives None on every rank. */
+export function says(results: readonly IResult[]): boolean {
+  return results.some(({ repr, error }) => repr !== 'None' || error !== null);
+}

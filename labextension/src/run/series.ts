@@ -6,8 +6,8 @@ import type { ICurve } from './source';
 export type Ys = (number | null | undefined)[];
 
 export interface ILine {
-  /** A rank, or a part of the band over all ranks. */
-  rank: number | 'mean' | 'min' | 'max';
+  /** A rank, or a part of the band over all ranks. `some`: the mean of the ranks that are ahead. */
+  rank: number | 'mean' | 'some' | 'min' | 'max';
   /** Drawn faintly behind the smoothed line. */
   raw: boolean;
   ys: Ys;
@@ -16,6 +16,8 @@ export interface ILine {
 export interface IChartData {
   xs: number[];
   lines: ILine[];
+  /** How many values a logarithmic axis has no place for. */
+  dropped: number;
 }
 
 export interface IDrawn {
@@ -26,6 +28,12 @@ export interface IDrawn {
   band: boolean;
   /** Show the unsmoothed line as well. */
   raw: boolean;
+}
+
+export function sameDrawn(a: IDrawn, b: IDrawn): boolean {
+  const { smoothing, log, band, raw } = a;
+  const same = smoothing === b.smoothing && log === b.log && band === b.band && raw === b.raw;
+  return same && a.ranks.size === b.ranks.size && [...a.ranks].every(rank => b.ranks.has(rank));
 }
 
 interface IPart {
@@ -51,17 +59,40 @@ export function chartData(curve: ICurve, options: IDrawn): IChartData {
   }
   const { xs, ys } = align(parts);
   const lines: ILine[] = [];
+  let dropped = 0;
   parts.forEach(({ rank }, i) => {
     const raw = options.log ? ys[i].map(positive) : ys[i];
+    if (raw !== ys[i] && rank !== 'min' && rank !== 'max') {
+      dropped += ys[i].filter((y, at) => y !== raw[at]).length;
+    }
     const smoothed = options.smoothing > 0 && rank !== 'min' && rank !== 'max';
     if (smoothed && options.raw) {
       lines.push({ rank, raw: true, ys: raw });
     }
     lines.push({ rank, raw: false, ys: smoothed ? smooth(raw, options.smoothing) : raw });
   });
+  if (options.band && band) {
+    splitMean(lines, xs, band.steps[band.whole] ?? Infinity);
+  }
   // The lines that matter are drawn last.
   lines.sort((a, b) => Number(b.raw) - Number(a.raw));
-  return { xs, lines };
+  return { xs, lines, dropped };
+}
+
+/** Move what only some ranks have reached into a line of its own. It begins where the mean of all ends. */
+function splitMean(lines: ILine[], xs: number[], ahead: number): void {
+  const whole = xs.filter(x => x < ahead).length;
+  for (const line of lines.filter(one => one.rank === 'mean')) {
+    const { ys } = line;
+    line.ys = ys.slice(0, whole).concat(xs.slice(whole).map(() => undefined));
+    if (!line.raw) {
+      const join = line.ys.map(y => typeof y === 'number').lastIndexOf(true);
+      const some = ys.map((y, i) =>
+        i >= whole || (i === join && whole < xs.length) ? y : undefined
+      );
+      lines.push({ rank: 'some', raw: false, ys: some });
+    }
+  }
 }
 
 /** A logarithm has no place for the others. */

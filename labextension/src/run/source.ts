@@ -1,7 +1,7 @@
 /** What a run view shows, and where it gets it: the server's REST API, a kernel's comm, or a test. */
 import type { ILogLine, ILogPage, ISearchResult } from '../answers/logs';
 import type { IContent, IDisplays, IMediaList, IMediaPage } from '../answers/media';
-import type { ICurves, IUsage } from '../answers/metrics';
+import type { ICurves, IStepProfile, IUsage } from '../answers/metrics';
 import type { IFailureCard, IRankError, IResult, IStacks } from '../answers/ranks';
 import type { Change, IRunInfo, State } from '../answers/runs';
 
@@ -17,7 +17,16 @@ export type {
   IMediaSeries,
   IPlace
 } from '../answers/media';
-export type { ICurve, ICurves, IRankCurve, IUsage } from '../answers/metrics';
+export type {
+  IBadRank,
+  ICurve,
+  ICurves,
+  ILastValues,
+  IRankCurve,
+  IStepProfile,
+  IStepsOfRank,
+  IUsage
+} from '../answers/metrics';
 export type {
   ICell,
   IFailureCard,
@@ -49,6 +58,16 @@ export interface ISearchQuery {
   attempt?: Attempt;
 }
 
+/** Which curves, and what is known of them already. */
+export interface ICurvesQuery {
+  /** The metrics whose curves are wanted; all without it. */
+  names?: readonly string[];
+  /** The ranks that get a line: `0-3,7`, `all`. Without it all of a few, and none of many. */
+  ranks?: string;
+  /** The version of what is known. */
+  since?: string;
+}
+
 /** What changed, and whether the other side can be heard. */
 export type RunChange = Change | { kind: 'connection'; online: boolean };
 
@@ -70,7 +89,7 @@ export function tailOf(of: LogOf): { rank: number | null; launcher: string | nul
 /** What a log's file is called after the run's id. */
 export function logFile(id: string, of: LogOf, attempt?: Attempt): string {
   const part = of === null ? '' : typeof of === 'string' ? `-${of}` : `-rank-${of}`;
-  const earlier = typeof attempt === 'number' ? `-attempt-${attempt + 1}` : '';
+  const earlier = typeof attempt === 'number' ? `-attempt-${attempt}` : '';
   return `${id}${part}${earlier}.log`;
 }
 
@@ -92,10 +111,14 @@ export interface IRunSource {
   run(): Promise<IRunInfo>;
   /** Lines from `start` on (negative: counted from the end). Those of all ranks are folded. */
   logPage(of: LogOf, start: number, count: number, attempt?: Attempt): Promise<ILogPage>;
-  logSearch(of: LogOf, query: ISearchQuery): Promise<ISearchResult>;
-  curves(points: number): Promise<ICurves>;
+  /** `signal`: aborted when nobody wants the answer any more. */
+  logSearch(of: LogOf, query: ISearchQuery, signal?: AbortSignal): Promise<ISearchResult>;
+  /** With `since` only what is new; CurvesReading makes it whole. */
+  curves(points: number, query?: ICurvesQuery): Promise<ICurves>;
   /** What ranks take of their hosts; without it that is not told. */
   usage?(points: number): Promise<IUsage>;
+  /** Where the time of the training steps goes; without it that is not told. */
+  profile?(): Promise<IStepProfile>;
   errors(attempt?: Attempt): Promise<IRankError[]>;
   /** Why the run failed or was stopped; null where there is nothing to say. */
   card(attempt?: Attempt): Promise<IFailureCard | null>;

@@ -2,7 +2,7 @@
 import { reason, type IContext } from './context';
 import { button, el, setText } from './dom';
 import { framesNode } from './failure';
-import { clock, ranges } from './format';
+import { capital, clock, ranges } from './format';
 import { ended, type IRunInfo, type IStacks } from './source';
 
 /** The supervisor takes them just after it notices, and ranks write them one by one. */
@@ -79,7 +79,7 @@ export class Stacks {
       }
       this._show(found, found.time ?? null);
     }
-    if (times > 1 && (!there || found.silent.length)) {
+    if (times > 1 && (!there || found.silent.length || !found.hint)) {
       this._timer = setTimeout(() => void this._look(times - 1, since, run), LOOK_MS);
     }
   }
@@ -93,7 +93,9 @@ export class Stacks {
     }
     this._asking = true;
     setText(this._title, trans('Stacks'));
-    this._answer.replaceChildren(el('span', { class: 'jpd-muted' }, trans('Asking every rank …')));
+    this._answer.replaceChildren(
+      el('span', { class: 'jpd-muted' }, trans('Reading the stacks of all ranks …'))
+    );
     try {
       const stacks = await source.stacks();
       if (!signal.aborted) {
@@ -120,7 +122,7 @@ export class Stacks {
 }
 
 function stackGroups(stacks: IStacks, trans: IContext['trans']): HTMLElement[] {
-  const nodes = stacks.groups.map(({ ranks, frames }) =>
+  const groups = stacks.groups.map(({ ranks, frames }) =>
     el(
       'div',
       { class: 'jpd-stack' },
@@ -132,6 +134,8 @@ function stackGroups(stacks: IStacks, trans: IContext['trans']): HTMLElement[] {
       framesNode(frames, trans)
     )
   );
+  const nodes = stacks.hint ? [el('div', { class: 'jpd-stacks-hint' }, capital(stacks.hint))] : [];
+  nodes.push(...groups);
   if (stacks.silent.length) {
     nodes.push(
       el('div', { class: 'jpd-muted' }, trans('No answer from ranks %1', ranges(stacks.silent)))

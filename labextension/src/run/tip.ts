@@ -36,8 +36,11 @@ export function tipRows(
       }
     }
   }
-  const names = { mean: trans('mean'), min: trans('min'), max: trans('max') };
-  const parts = (['max', 'mean', 'min'] as const).flatMap(part =>
+  const ahead = curve.band?.ranks[curve.band.steps.indexOf(xs[idx]) - curve.band.whole];
+  const few = trans('mean of %1 of %2 ranks', ahead ?? 0, curve.last?.of ?? 0);
+  const names = { mean: trans('mean'), some: few, min: trans('min'), max: trans('max') };
+  const shownMean = ahead === undefined ? 'mean' : 'some';
+  const parts = (['max', shownMean, 'min'] as const).flatMap(part =>
     rows
       .filter(row => row.line.rank === part)
       .map(row => el('div', {}, el('span', {}, `${names[part]} `), row.text))

@@ -8,7 +8,7 @@ import { el, setText } from './dom';
 import { failureNode, notice } from './failure';
 import { Files } from './files';
 import { linkFrames, type IPlaces } from './framelinks';
-import { Header } from './header';
+import { Header, type IHeaderOptions } from './header';
 import { keepKeys } from './keys';
 import { Logs } from './logs';
 import { Media } from './media';
@@ -16,27 +16,29 @@ import { Metrics } from './metrics';
 import { missing, noticesOf } from './notices';
 import { ProgressRows } from './progress';
 import { Resources } from './resources';
+import { says } from './results';
 import {
   ended,
   RunMissing,
   type IDisposable,
-  type IResult,
   type IRunInfo,
   type IRunSource,
   type RunChange
 } from './source';
 import { Stacks } from './stacks';
+import { StepParts } from './stepparts';
 import { StallNotice } from './stall';
 import { Strip } from './strip';
 import { followTheme } from './theme';
 import { Tuning } from './trials/tuning';
 import { english, type Trans } from './trans';
 
-export interface IRunViewOptions {
+const FIRST_RETRY_MS = 500;
+const LAST_RETRY_MS = 30_000;
+
+export interface IRunViewOptions extends IHeaderOptions {
   source: IRunSource;
   trans?: Trans;
-  /** Opens the run where there is more room; without it there is no such button. */
-  openElsewhere?: { label: string; open: () => void };
   /** Opens another run, such as a trial of this one; without it trials have no such button. */
   openRun?: (id: string) => void;
   /** Leads to the lines of frames; without it they are no links. */
@@ -59,6 +61,7 @@ export class RunView implements IDisposable {
   private readonly _strip: Strip;
   private readonly _progress: ProgressRows;
   private readonly _resources: Resources;
+  private readonly _steps: StepParts;
   private readonly _notices = el('div', { class: 'jpd-notices' });
   private readonly _failure = el('div', { class: 'jpd-slot' });
   private readonly _displays: Displays;
@@ -79,6 +82,7 @@ export class RunView implements IDisposable {
   private _told = 0;
   private _gone = false;
   private _ending = '';
+  private _again_ms = FIRST_RETRY_MS;
   private _noticesKey = '';
 
   constructor(private readonly _options: IRunViewOptions) {
@@ -100,11 +104,12 @@ export class RunView implements IDisposable {
     };
     this._stacks = new Stacks(this._context);
     this._stall = new StallNotice(this._context);
-    this._header = new Header(this._context, _options.openElsewhere, () => void this._stacks.ask());
+    this._header = new Header(this._context, _options, () => void this._stacks.ask());
     this._about = _options.actions
       ? new About(this._context, _options.actions, this._header.name)
       : null;
     this._resources = new Resources(this._context);
+    this._steps = new StepParts(this._context);
     this._strip = new Strip(
       this._context,
       rank => this._logs.select(rank),
@@ -117,6 +122,7 @@ export class RunView implements IDisposable {
     this._media = new Media(this._context);
     this._files = new Files(this._context);
     this._metrics = new Metrics(this._context);
+    this._metrics.onShown = () => this._steps.reserve();
     this._metrics.onBad = ranks => this._strip.setBad(ranks);
     this._logs = new Logs(
       this._context,
@@ -130,6 +136,7 @@ export class RunView implements IDisposable {
       ...(this._about ? [this._about.node] : []),
       this._strip.node,
       this._notices,
+      this._steps.node,
       this._failure,
       this._stacks.node,
       this._restarts.node,
@@ -187,20 +194,15 @@ export class RunView implements IDisposable {
         this._watching?.dispose();
         const shown = this._options.onMissing?.(missing(error, trans));
         const title = shown
-          ? trans('Saved with this notebook: run %1 itself is not on this server', source.id)
-          : trans('Run %1 is not here', source.id);
-        this._loading.replaceChildren(
-          notice(
-            shown ? 'info' : 'warning',
-            title,
-            el('span', { class: 'jpd-muted' }, missing(error, trans))
-          )
-        );
+          ? trans('Saved with this notebook. Run %1 is not on this server', source.id)
+          : trans('Run %1 was not found', source.id);
+        const why = el('span', { class: 'jpd-muted' }, missing(error, trans));
+        this._loading.replaceChildren(notice(shown ? 'info' : 'warning', title, why));
       } else {
-        this._loading.replaceChildren(
-          notice('warning', trans('Run %1 cannot be read', source.id), reason(error))
-        );
+        const title = trans('Run %1 cannot be read', source.id);
+        this._loading.replaceChildren(notice('warning', title, reason(error)));
       }
+      this._loading.classList.remove('jpd-loading'); // it needs no room for a run
     }
   }
 
@@ -220,6 +222,7 @@ export class RunView implements IDisposable {
         break;
       case 'curves':
         this._metrics.changed(this._run?.world_size ?? 0);
+        this._steps.changed();
         break;
       case 'displays':
         this._displays.changed();
@@ -238,6 +241,7 @@ export class RunView implements IDisposable {
           this._displays.changed();
           this._media.changed();
           this._metrics.changed(this._run?.world_size ?? 0);
+          this._steps.changed();
         }
         break;
     }
@@ -265,6 +269,7 @@ export class RunView implements IDisposable {
     this._stacks.update(run);
     this._progress.update(run);
     this._resources.update(run);
+    this._steps.update(run);
     this._tuning.update(run.tuning);
     // It has no ranks, and so none of what ranks write.
     this._strip.node.hidden = this._logs.node.hidden = run.tuning !== undefined;
@@ -300,10 +305,16 @@ export class RunView implements IDisposable {
       return;
     }
     const went = run.state === 'succeeded';
+    let failed = false;
+    const read = <T>(asked: Promise<T>, without: T) =>
+      asked.catch(() => {
+        failed = true;
+        return without;
+      });
     const [card, errors, results] = await Promise.all([
-      went ? null : source.card().catch(() => null),
-      went ? [] : source.errors().catch(() => []),
-      source.results().catch(() => [])
+      went ? null : read(source.card(), null),
+      went ? [] : read(source.errors(), []),
+      read(source.results(), [])
     ]);
     if (signal.aborted || this._ending !== ending) {
       return;
@@ -318,6 +329,19 @@ export class RunView implements IDisposable {
     }
     this._displays.showResults(says(results) ? results : [], run.world_size);
     this._showNotices();
+    if (failed) {
+      void this._readEndingAgain(ending);
+    }
+  }
+
+  /** Of a run that has ended nothing else would lead to another try. */
+  private async _readEndingAgain(ending: string): Promise<void> {
+    await new Promise(go => setTimeout(go, this._again_ms));
+    this._again_ms = Math.min(LAST_RETRY_MS, 2 * this._again_ms);
+    if (this._run && this._ending === ending && !this._context.signal.aborted) {
+      this._ending = '';
+      void this._showEnding(this._run);
+    }
   }
 
   private _showNotices(): void {
@@ -347,6 +371,7 @@ export class RunView implements IDisposable {
       const visible = near && document.visibilityState !== 'hidden';
       this._metrics.visible = visible;
       this._resources.visible = visible;
+      this._steps.visible = visible;
       this._logs.visible = visible;
     };
     const observer = new IntersectionObserver(
@@ -360,9 +385,4 @@ export class RunView implements IDisposable {
     signal.addEventListener('abort', () => observer.disconnect());
     document.addEventListener('visibilitychange', apply, { signal });
   }
-}
-
-/** Whether results say anything: a cell that ends with no value gives None on every rank. */
-function says(results: IResult[]): boolean {
-  return results.some(({ repr, error }) => repr !== 'None' || error !== null);
 }

@@ -32,7 +32,7 @@ export async function stopRun(
     const { button } = await showDialog({
       title: trans.__('Kill %1?', run.name),
       body: trans.__(
-        'It was asked to stop and still goes on. Killed ranks cannot save anything any more.'
+        'The run was asked to stop and is still running. Killed ranks cannot save anything.'
       ),
       defaultButton: 0,
       buttons: [
@@ -47,6 +47,31 @@ export async function stopRun(
   await attempt(() => model.stop(run.id, kill), trans.__('%1 was not stopped.', run.name), trans);
 }
 
+/** End a session or restart its ranks, after asking: what its ranks hold is lost. */
+export async function changeSession(
+  model: RunsModel,
+  name: string,
+  action: 'close' | 'restart',
+  trans: TranslationBundle
+): Promise<void> {
+  const close = action === 'close';
+  const { button } = await showDialog({
+    title: close
+      ? trans.__('Stop the session %1?', name)
+      : trans.__('Restart the ranks of %1?', name),
+    body: trans.__('All variables on its ranks are lost. The runs of its cells stay.'),
+    defaultButton: 0,
+    buttons: [
+      Dialog.cancelButton({ label: trans.__('Keep') }),
+      Dialog.warnButton({ label: close ? trans.__('Stop') : trans.__('Restart') })
+    ]
+  });
+  if (button.accept) {
+    const failed = trans.__('The session %1 was not changed.', name);
+    await attempt(() => model.changeSession(name, action), failed, trans);
+  }
+}
+
 /** Remove a run from the disk, after asking; returns whether it is gone. */
 export async function removeRun(
   model: RunsModel,
@@ -55,13 +80,13 @@ export async function removeRun(
 ): Promise<boolean> {
   if (!ended(run.state)) {
     await showDialog({
-      title: trans.__('%1 goes on', run.name),
+      title: trans.__('%1 is still running', run.name),
       body:
         run.state === 'unwatched'
           ? trans.__(
-              'Nobody watches it, but its ranks may go on, and only its folder finds them: stop it first.'
+              'The run has no supervisor, but its ranks may still be running. Stop the run first: only its folder finds its ranks.'
             )
-          : trans.__('A run can be removed after its end: stop it first.'),
+          : trans.__('Only a run that has ended can be removed. Stop it first.'),
       buttons: [Dialog.okButton({ label: trans.__('OK') })]
     });
     return false;
@@ -88,6 +113,30 @@ export async function removeRun(
     trans
   );
   return freed !== undefined;
+}
+
+/** Remove several runs from the disk, after asking once. */
+export async function removeRuns(
+  model: RunsModel,
+  runs: readonly IRunSummary[],
+  trans: TranslationBundle
+): Promise<void> {
+  if (runs.length === 1) {
+    await removeRun(model, runs[0], trans);
+    return;
+  }
+  const { button } = await showDialog({
+    title: trans.__('Remove %1 runs?', runs.length),
+    body: trans.__('Their logs, metrics and results are deleted from the disk.'),
+    defaultButton: 0,
+    buttons: [
+      Dialog.cancelButton({ label: trans.__('Keep') }),
+      Dialog.warnButton({ label: trans.__('Remove') })
+    ]
+  });
+  for (const run of button.accept ? runs : []) {
+    await attempt(() => model.remove(run.id), trans.__('%1 was not removed.', run.name), trans);
+  }
 }
 
 /** Remove old runs, after asking for how old. */
@@ -127,6 +176,20 @@ export async function cleanRuns(
   }
 }
 
+/** Ask whether the changes in a form are to be lost. */
+export async function mayDiscard(trans: TranslationBundle): Promise<boolean> {
+  const { button } = await showDialog({
+    title: trans.__('Discard the changes?'),
+    body: trans.__('The cluster is not saved.'),
+    defaultButton: 0,
+    buttons: [
+      Dialog.cancelButton({ label: trans.__('Keep editing') }),
+      Dialog.warnButton({ label: trans.__('Discard') })
+    ]
+  });
+  return button.accept;
+}
+
 export async function removeCluster(
   model: ClustersModel,
   name: string,
@@ -134,7 +197,10 @@ export async function removeCluster(
 ): Promise<void> {
   const { button } = await showDialog({
     title: trans.__('Delete the cluster %1?', name),
-    body: trans.__('It is taken out of %1. Its runs stay.', model.path || 'clusters.toml'),
+    body: trans.__(
+      'The cluster is removed from %1. Its runs are kept.',
+      model.path || 'clusters.toml'
+    ),
     defaultButton: 0,
     buttons: [
       Dialog.cancelButton({ label: trans.__('Keep') }),

@@ -47,7 +47,7 @@ export class CardMenu {
     };
     add(
       'jupyter-dist:card-install',
-      trans.__('Insert a Cell That Installs It'),
+      trans.__('Insert an Install Cell'),
       () => panel.install(installing() ?? ''),
       () => installing() !== null
     );

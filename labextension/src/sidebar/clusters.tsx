@@ -1,6 +1,6 @@
 /** The section "Clusters": cards of what cells can run on, for the notebook in front. */
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { addBelowIcon, checkIcon, ellipsesIcon } from '@jupyterlab/ui-components';
+import { addBelowIcon, checkIcon, closeIcon, ellipsesIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 import type { ClustersModel, ITest } from '../model/clusters';
 import type { IBackend, ICluster } from '../model/server';
@@ -35,11 +35,18 @@ export function ClustersSection(props: IClustersSectionProps): React.ReactElemen
   const { model, trans } = props;
   const list = React.useRef<HTMLDivElement>(null);
   const [currentKey, setCurrent] = React.useState('');
+  const [more, setMore] = React.useState(false);
+  const offered = props.showBackends || !model.clusters.length ? model.backends : [];
+  const ready = offered.filter(one => isReady(one) || one.name === props.used);
+  const rest = offered.filter(one => !ready.includes(one));
+  const folds = ready.length > 0 && rest.length > 0;
   const targets: ITarget[] = [
     ...model.clusters.map(({ name }) => ({ kind: 'cluster' as const, name })),
-    ...(props.showBackends || !model.clusters.length
-      ? model.backends.map(({ name }) => ({ kind: 'backend' as const, name }))
-      : [])
+    // Usable ones first; the others are folded.
+    ...[...ready, ...(more || !folds ? rest : [])].map(({ name }) => ({
+      kind: 'backend' as const,
+      name
+    }))
   ];
   const current = Math.max(
     0,
@@ -95,8 +102,27 @@ export function ClustersSection(props: IClustersSectionProps): React.ReactElemen
           <>
             <h3 className="jpd-sb-caption">{trans.__('Backends')}</h3>
             <ul aria-label={trans.__('Backends')}>
-              {backends.map((target, index) => card(target, saved.length + index))}
+              {backends
+                .slice(0, folds ? ready.length : undefined)
+                .map((target, index) => card(target, saved.length + index))}
             </ul>
+            {folds && (
+              <button
+                type="button"
+                className="jpd-sb-fold"
+                aria-expanded={more}
+                onClick={() => setMore(!more)}
+              >
+                {trans.__('More backends (%1)', rest.length)}
+              </button>
+            )}
+            {folds && more && (
+              <ul aria-label={trans.__('More backends')}>
+                {backends
+                  .slice(ready.length)
+                  .map((target, index) => card(target, saved.length + ready.length + index))}
+              </ul>
+            )}
           </>
         )}
         {model.loaded && !saved.length && (
@@ -110,6 +136,11 @@ export function ClustersSection(props: IClustersSectionProps): React.ReactElemen
       </div>
     </div>
   );
+}
+
+/** Whether a cell can run on it as it is: its packages are installed, and it has something to run on. */
+function isReady({ available, problem, no_site, sites }: IBackend): boolean {
+  return available && !problem && (!no_site || Boolean(sites?.length));
 }
 
 function keyOf(target: ITarget): string {
@@ -214,7 +245,15 @@ function Card(
           onSave={site => props.onSaveSite(backend.name, site.options)}
         />
       )}
-      {test && <TestOutcome test={test} trans={trans} onOpenRun={props.onOpenRun} />}
+      {test && (
+        <TestOutcome
+          test={test}
+          trans={trans}
+          tab={tab}
+          onOpenRun={props.onOpenRun}
+          onDismiss={() => model.dismissTest(target.name)}
+        />
+      )}
     </li>
   );
 }
@@ -222,7 +261,9 @@ function Card(
 function TestOutcome(props: {
   test: ITest;
   trans: TranslationBundle;
+  tab: number;
   onOpenRun: (id: string) => void;
+  onDismiss: () => void;
 }): React.ReactElement {
   const { test } = props;
   return (
@@ -249,6 +290,14 @@ function TestOutcome(props: {
         >
           {props.trans.__('Show the run')}
         </button>
+      )}
+      {test.state !== 'running' && (
+        <IconButton
+          icon={closeIcon}
+          label={props.trans.__('Dismiss the test result')}
+          tab={props.tab}
+          onClick={props.onDismiss}
+        />
       )}
     </div>
   );

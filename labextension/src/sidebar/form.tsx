@@ -4,6 +4,7 @@ import * as React from 'react';
 import { ApiError } from '../api';
 import { explain } from '../model/explain';
 import type { IBackend, IClusterData, IFormMeaning } from '../model/server';
+import { isComposing } from '../run/keys';
 import { Labelled, SchemaField } from './fields';
 import { LineAtFoot, Missing } from './formfoot';
 import { useMeaning } from './meaning';
@@ -23,6 +24,8 @@ export interface IClusterFormProps {
   /** `test`: try it as well, once it is saved. */
   onSave: (name: string, data: IClusterData, test: boolean) => Promise<void>;
   onCancel: () => void;
+  /** Ask whether what was typed is to be lost. */
+  mayDiscard: () => Promise<boolean>;
   /** Insert a cell that installs an engine; null: no notebook is open. */
   onInstall: ((cell: string) => void) | null;
 }
@@ -38,6 +41,7 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
   const backend = backends.find(one => one.name === backendName);
   const fields = React.useMemo(() => formFields(backend), [backend]);
   const [draft, setDraft] = React.useState<Draft>(() => draftOf(fields, props.data.options));
+  const [initial] = React.useState(draft);
   /** Fields of which is shown what is wrong: those that were left, and those that kept from saving. */
   const [judged, setJudged] = React.useState<ReadonlySet<string>>(new Set());
   /** What saving itself came to: a name that is taken, a file that cannot be written. */
@@ -89,9 +93,18 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
       }
       await props.onSave(name.trim(), { backend: backendName, options }, test);
     } catch (error) {
-      const problem = { [fieldOf(error, name.trim())]: sentence(explain(error, trans)) };
+      const problem = { [fieldOf(error)]: sentence(explain(error, trans)) };
       setRefused(problem);
       refuse(problem);
+    }
+  };
+
+  /** Leave the form, after asking if something was typed. */
+  const leaveForm = async () => {
+    const typed = name !== props.name || backendName !== props.data.backend;
+    const same = !typed && JSON.stringify(draft) === JSON.stringify(initial);
+    if (same || (await props.mayDiscard())) {
+      props.onCancel();
     }
   };
 
@@ -124,9 +137,9 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
         }
       }}
       onKeyDown={event => {
-        if (event.key === 'Escape') {
+        if (event.key === 'Escape' && !isComposing(event.nativeEvent)) {
           event.stopPropagation();
-          props.onCancel();
+          void leaveForm();
         }
       }}
     >
@@ -171,6 +184,11 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
           </Labelled>
         </div>
         {backend && <Missing backend={backend} trans={trans} onInstall={props.onInstall} />}
+        {backend?.available && (backend.problem ?? backend.no_site) && (
+          <div className="jpd-sb-problem" role="note">
+            <p>{backend.problem ?? backend.no_site}</p>
+          </div>
+        )}
         <Sections
           key={backendName}
           fields={fields}
@@ -196,7 +214,7 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
           type="button"
           className="jpd-sb-button"
           disabled={!ready}
-          title={trans.__('Save it, and have it run a hello')}
+          title={trans.__('Save and run a test job')}
           onClick={() => void save(true)}
         >
           {trans.__('Save & test')}
@@ -222,9 +240,9 @@ function problemsOf(meaning: IFormMeaning | null, fields: readonly IField[]): Pr
 }
 
 /** The field that an answer to saving is about: of the others the form knew before. */
-function fieldOf(error: unknown, name: string): string {
-  const text = error instanceof ApiError ? error.message : '';
-  return text.startsWith(`'${name}' `) || /^A cluster '/.test(text) ? 'name' : WHOLE;
+function fieldOf(error: unknown): string {
+  const field = error instanceof ApiError ? error.data.field : undefined;
+  return typeof field === 'string' ? field : WHOLE;
 }
 
 function sentence(text: string): string {

@@ -20,7 +20,7 @@ export function LineAtFoot(props: {
   const line = meaning.line ?? '\u00a0';
   return (
     <div className="jpd-sb-meaning" data-old={!current || undefined}>
-      <code tabIndex={0} aria-label={trans.__('The form as a line')}>
+      <code role="group" tabIndex={0} aria-label={trans.__('The form as a line')}>
         {line}
       </code>
       <Copy text={line} label={trans.__('Copy the line')} disabled={!current} trans={trans} />
@@ -48,7 +48,7 @@ export function Missing(props: {
       <p>{trans.__('%1 is not installed where this server runs.', backend.name)}</p>
       <div className="jpd-sb-meaning">
         <code>{install}</code>
-        <Copy text={install} label={trans.__('Copy what installs it')} trans={trans} />
+        <Copy text={install} label={trans.__('Copy the install command')} trans={trans} />
       </div>
       {cell && (
         <button
@@ -57,8 +57,8 @@ export function Missing(props: {
           disabled={onInstall === null}
           title={
             onInstall === null
-              ? trans.__('Open a notebook to install it for its kernel')
-              : trans.__('Insert a cell that installs it for the notebook’s kernel')
+              ? trans.__('Open a notebook to install it in its kernel')
+              : trans.__('Insert a cell that installs it in the notebook’s kernel')
           }
           onClick={() => onInstall?.(cell)}
         >

@@ -14,6 +14,19 @@ export function cellFor(target: ITarget): string {
   ].join('\n');
 }
 
+/** A cell for a session that runs. */
+export function sessionCell(name: string): string {
+  return `%%distribute --session ${name}\n`;
+}
+
+/** A first cell, which prints a line from each of two processes. */
+export const FIRST_CELL = [
+  '%%distribute -np 2',
+  'import jupyter_dist as dist',
+  '',
+  'print(f"rank {dist.rank()} of {dist.world_size()}")'
+].join('\n');
+
 /** Insert the cell for a cluster or backend, with its body selected: what is typed takes the place of it. */
 export async function insertCell(panel: NotebookPanel, target: ITarget): Promise<void> {
   await insertSource(panel, cellFor(target));

@@ -14,7 +14,7 @@ export async function launchCluster(
 ): Promise<void> {
   const { value } = await InputDialog.getText({
     title: trans.__('Launch a Ray Cluster'),
-    label: trans.__('Cluster-launcher file, as the server finds it'),
+    label: trans.__('Path of the cluster-launcher file on the server'),
     okLabel: trans.__('Launch')
   });
   const file = value?.trim();
@@ -30,7 +30,7 @@ export async function attachCluster(
   name: string,
   trans: TranslationBundle
 ): Promise<void> {
-  await begin(model, opener, 'attach', name, trans.__('%1 cannot be attached to.', name), trans);
+  await begin(model, opener, 'attach', name, trans.__('Attaching to %1 failed.', name), trans);
 }
 
 /** End a cluster's nodes, after asking. */
@@ -43,7 +43,7 @@ export async function takeDown(
   const { button } = await showDialog({
     title: trans.__('Take %1 down?', name),
     body: trans.__(
-      'Its nodes are ended, with all that runs there, and it is no longer listed here.'
+      'Its nodes and everything that runs on them are terminated. The cluster is removed from this list.'
     ),
     defaultButton: 0,
     buttons: [

@@ -18,19 +18,19 @@ import { compareIcon, distributedIcon, tableIcon } from '../icons';
 import type { IClusterData } from '../model/server';
 import { keepKeys } from '../run/keys';
 import type { IDistributed, IRunOpener } from '../tokens';
-import { attempt, removeCluster, removeRun, stopRun } from './ask';
+import { attempt, changeSession, mayDiscard, removeCluster, removeRun, stopRun } from './ask';
 import { CardMenu } from './cardmenu';
 import { ClustersSection, type ITarget } from './clusters';
 import { ClusterForm } from './form';
-import { insertCell, insertSource } from './insert';
+import { FIRST_CELL, insertCell, insertSource, sessionCell } from './insert';
 import { RunsSection } from './runs';
+import { Sessions } from './sessions';
 
 /** Heights of the sections: the runs get more, but while the form is open. */
 const WITH_CARDS = [2, 3];
 const WITH_FORM = [5, 1];
 
-/** Two seconds: after that the user is elsewhere, and the focus would be taken away. */
-const FRAMES_TO_FIRST_CARD = 120;
+const LOOK_FOR_CARD_MS = 50;
 
 interface IEditing {
   name: string;
@@ -51,7 +51,9 @@ export class DistributedPanel extends SidePanel {
   constructor(
     private readonly _dist: IDistributed,
     private readonly _opener: IRunOpener,
-    translator: ITranslator
+    translator: ITranslator,
+    /** Makes a notebook with a first cell. */
+    private readonly _example: () => void
   ) {
     super({ translator });
     const { trans, runs, clusters, notebooks } = _dist;
@@ -85,7 +87,7 @@ export class DistributedPanel extends SidePanel {
       'compare',
       new ToolbarButton({
         icon: compareIcon,
-        tooltip: trans.__('Choose runs to compare'),
+        tooltip: trans.__('Select runs to compare'),
         onClick: () => this.startComparing(!this._comparing)
       })
     );
@@ -149,16 +151,24 @@ export class DistributedPanel extends SidePanel {
     this._closeForm();
     this._expand(this._clusters);
     this._redraw();
-    // Shown for the first time the panel has no card yet.
-    const focus = (frames: number) => {
+    // Shown for the first time the panel has no card yet. A user who goes on meanwhile keeps the focus.
+    const over = new AbortController();
+    const { signal } = over;
+    for (const type of ['keydown', 'pointerdown']) {
+      document.addEventListener(type, () => over.abort(), { capture: true, signal });
+    }
+    const focus = () => {
       const card = this._clusters.node.querySelector<HTMLElement>('[data-main][tabindex="0"]');
-      if (card) {
+      if (signal.aborted || !this.isVisible) {
+        over.abort();
+      } else if (card) {
         card.focus();
-      } else if (frames) {
-        requestAnimationFrame(() => focus(frames - 1));
+        over.abort();
+      } else {
+        setTimeout(focus, LOOK_FOR_CARD_MS);
       }
     };
-    requestAnimationFrame(() => focus(FRAMES_TO_FIRST_CARD));
+    requestAnimationFrame(focus);
   }
 
   insert(target: ITarget): void {
@@ -168,7 +178,7 @@ export class DistributedPanel extends SidePanel {
     }
   }
 
-  /** Insert a cell that installs what a backend needs. */
+  /** Insert a cell as it is. */
   install(cell: string): void {
     const { front } = this._dist.notebooks;
     if (front) {
@@ -284,6 +294,7 @@ export class DistributedPanel extends SidePanel {
           data={data}
           oldName={oldName}
           trans={trans}
+          mayDiscard={() => mayDiscard(trans)}
           ask={(backend, options) => clusters.meaning(backend, options)}
           onSave={async (newName, newData, test) => {
             await clusters.save(newName, newData, oldName);
@@ -325,27 +336,39 @@ export class DistributedPanel extends SidePanel {
     const { runs, notebooks, trans } = this._dist;
     const { root } = notebooks.of(notebooks.front);
     return (
-      <RunsSection
-        model={runs}
-        trans={trans}
-        comparing={this._comparing}
-        elsewhere={root !== null && runs.root !== null && root !== runs.root ? root : null}
-        onOpen={run => this._opener.open(run.id)}
-        onStop={run => void stopRun(runs, run, trans)}
-        onRemove={run => void removeRun(runs, run, trans)}
-        onRename={(run, name) => {
-          const failed = trans.__('%1 keeps its name.', run.name);
-          void attempt(() => runs.rename(run.id, name), failed, trans);
-        }}
-        onCompare={ids => {
-          this._opener.compare([...ids]);
-          this.startComparing(false);
-        }}
-        onStartCompare={() => {
-          this._comparing = true;
-        }}
-        onEndCompare={() => this.startComparing(false)}
-      />
+      <>
+        <Sessions
+          sessions={runs.sessions}
+          trans={trans}
+          onInsert={notebooks.front && (name => this.install(sessionCell(name)))}
+          onRestart={name => void changeSession(runs, name, 'restart', trans)}
+          onStop={name => void changeSession(runs, name, 'close', trans)}
+        />
+        <RunsSection
+          model={runs}
+          trans={trans}
+          comparing={this._comparing}
+          elsewhere={root !== null && runs.root !== null && root !== runs.root ? root : null}
+          onOpen={run => this._opener.open(run.id)}
+          onStop={run => void stopRun(runs, run, trans)}
+          onRemove={run => void removeRun(runs, run, trans)}
+          onRename={(run, name) => {
+            const failed = trans.__('%1 was not renamed.', run.name);
+            void attempt(() => runs.rename(run.id, name), failed, trans);
+          }}
+          onCompare={ids => {
+            this._opener.compare([...ids]);
+            this.startComparing(false);
+          }}
+          onStartCompare={() => {
+            this._comparing = true;
+          }}
+          onEndCompare={() => this.startComparing(false)}
+          onMenu={(chosen, at, rename) => this._opener.menu(chosen, at, rename)}
+          onFirstCell={notebooks.front && (() => this.install(FIRST_CELL))}
+          onExample={() => this._example()}
+        />
+      </>
     );
   }
 }

@@ -2,6 +2,10 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { closeIcon, deleteIcon, type LabIcon, stopIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
+import { isComposing } from '../run/keys';
+import { placeText } from '../run/context';
+import { secondsLeft } from '../run/pace';
+import { translating } from '../run/trans';
 import { ended, type IRunSummary } from '../run/source';
 import { duration } from '../run/format';
 import {
@@ -32,6 +36,7 @@ export interface IRunRowProps {
   onChoose: () => void;
   onStop: () => void;
   onRemove: () => void;
+  onMenu: (event: React.MouseEvent) => void;
 }
 
 export function RunRow(props: IRunRowProps): React.ReactElement {
@@ -43,13 +48,23 @@ export function RunRow(props: IRunRowProps): React.ReactElement {
   const tab = props.current ? 0 : -1;
   const took = duration(elapsed(run, skew));
   const where = run.notebook ? basename(run.notebook) : '';
-  const kind = trans.__('%1 × %2', run.backend, run.world_size);
+  const kind = placeText(run, translating(trans));
   const status = statusText(run, props.stopping, skew, trans);
   if (props.renaming) {
     return <NameField run={run} trans={trans} onNamed={props.onNamed} />;
   }
   return (
-    <div className="jpd-sb-row" data-state={run.state} data-chosen={props.chosen || undefined}>
+    <div
+      className="jpd-sb-row"
+      data-state={run.state}
+      data-chosen={props.chosen || undefined}
+      onContextMenu={event => {
+        // JupyterLab's own menu says nothing of runs.
+        event.preventDefault();
+        event.stopPropagation();
+        props.onMenu(event);
+      }}
+    >
       {props.chosen !== null && (
         <input
           type="checkbox"
@@ -77,7 +92,11 @@ export function RunRow(props: IRunRowProps): React.ReactElement {
         ]
           .filter(Boolean)
           .join(', ')}
-        onClick={props.chosen === null ? props.onOpen : props.onChoose}
+        onClick={event =>
+          props.chosen === null && !event.ctrlKey && !event.metaKey
+            ? props.onOpen()
+            : props.onChoose()
+        }
       >
         <StateMark state={run.state} />
         <span className="jpd-sb-row-text">
@@ -143,6 +162,9 @@ function NameField(props: Pick<IRunRowProps, 'run' | 'trans' | 'onNamed'>): Reac
         onBlur={event => end(event.target.value.trim())}
         onKeyDown={event => {
           event.stopPropagation();
+          if (isComposing(event.nativeEvent)) {
+            return;
+          }
           if (event.key === 'Enter' || event.key === 'Escape') {
             end(event.key === 'Enter' ? event.currentTarget.value.trim() : null);
           }
@@ -173,9 +195,7 @@ function statusText(
   }
   const done = fraction(run.progress);
   if (done !== null && run.progress) {
-    const left = run.progress.rate
-      ? (run.progress.total! - run.progress.n) / run.progress.rate
-      : null;
+    const left = secondsLeft(run.progress);
     const percent = trans.__('%1 %', Math.floor(done * 100));
     return left === null ? percent : trans.__('%1, %2 left', percent, duration(left));
   }
@@ -192,7 +212,7 @@ function tooltip(run: IRunSummary, skew: number, trans: TranslationBundle): stri
     trans.__('%1: %2', run.name, stateName(run.state, trans)),
     run.reason,
     run.state === 'unwatched' &&
-      trans.__('Stop ends its ranks; %1 takes the run on.', `%dist attach ${run.id}`),
+      trans.__('Stop ends its ranks. %1 starts a new supervisor.', `%dist attach ${run.id}`),
     trans.__('%1 workers on %2, started %3', run.world_size, run.backend, begun),
     run.notebook,
     run.named && run.label,

@@ -3,13 +3,13 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 import type { RunsModel } from '../model/runs';
 import type { IRunSummary, State } from '../run/source';
+import type { IRunOpener } from '../tokens';
+import { FIRST_CELL } from './insert';
 import { basename, stateName } from './marks';
 import { RunRow } from './runrow';
 import { SortChoice, useDistinction } from './sortruns';
 import { WindowedList } from './windowed';
 
-const LOAD = '%load_ext jupyter_dist';
-const FIRST_LINE = '%%distribute -np 2';
 const ROW_HEIGHT = 44;
 const TYPING_MS = 200;
 const STATES: State[] = [
@@ -35,6 +35,11 @@ export interface IRunsSectionProps {
   onCompare: (ids: readonly string[]) => void;
   onEndCompare: () => void;
   onStartCompare: () => void;
+  onMenu: IRunOpener['menu'];
+  /** Insert a first cell into the notebook in front; null without one. */
+  onFirstCell: (() => void) | null;
+  /** Make a notebook with a first cell. */
+  onExample: () => void;
 }
 
 export function RunsSection(props: IRunsSectionProps): React.ReactElement {
@@ -73,7 +78,7 @@ export function RunsSection(props: IRunsSectionProps): React.ReactElement {
       {runs.length > 0 && props.elsewhere && (
         <p className="jpd-sb-empty jpd-sb-dim">
           {trans.__(
-            'Runs of the notebook in front are shown under its cells only: its kernel keeps them in %1.',
+            'Runs of the current notebook are shown only under its cells. Its kernel stores them in %1.',
             props.elsewhere
           )}
         </p>
@@ -106,6 +111,11 @@ export function RunsSection(props: IRunsSectionProps): React.ReactElement {
               onChoose={() => choose(run.id)}
               onStop={() => props.onStop(run)}
               onRemove={() => props.onRemove(run)}
+              onMenu={event => {
+                const chosen = props.comparing && selected.includes(run.id);
+                const several = chosen ? runs.filter(one => selected.includes(one.id)) : [run];
+                props.onMenu(several, event, () => setRenaming(run.id));
+              }}
             />
           )}
         />
@@ -114,8 +124,8 @@ export function RunsSection(props: IRunsSectionProps): React.ReactElement {
         <div className="jpd-sb-foot" role="group" aria-label={trans.__('Compare runs')}>
           <span className="jpd-sb-foot-text" role="status">
             {selected.length < 2
-              ? trans.__('Choose two or more runs')
-              : trans.__('%1 runs chosen', selected.length)}
+              ? trans.__('Select two or more runs')
+              : trans.__('%1 runs selected', selected.length)}
           </span>
           <button type="button" className="jpd-sb-button" onClick={props.onEndCompare}>
             {trans.__('Cancel')}
@@ -225,10 +235,22 @@ function NoRuns(props: IRunsSectionProps): React.ReactElement {
   }
   return (
     <div className="jpd-sb-empty">
-      <p>
-        {trans.__('No runs yet. Run the first line once, and put the second one on top of a cell:')}
+      <p>{trans.__('No runs yet. A run starts with a cell such as:')}</p>
+      <pre className="jpd-sb-code">{FIRST_CELL}</pre>
+      <p className="jpd-sb-buttons">
+        {props.onFirstCell && (
+          <button
+            type="button"
+            className="jpd-sb-button jpd-sb-primary"
+            onClick={props.onFirstCell}
+          >
+            {trans.__('Insert into notebook')}
+          </button>
+        )}
+        <button type="button" className="jpd-sb-button" onClick={props.onExample}>
+          {trans.__('Open an example')}
+        </button>
       </p>
-      <pre className="jpd-sb-code">{`${LOAD}\n${FIRST_LINE}`}</pre>
       {props.elsewhere ? (
         <p>
           {trans.__(

@@ -63,6 +63,7 @@ function field(name: string, about: ISchema, required: boolean): IField {
     kind,
     required,
     hint:
+      / such as (.+)$/.exec(about.wanted ?? '')?.[1] ??
       about.metavar ??
       (kind !== 'switch' && kind !== 'pairs' && shown !== null && shown !== undefined
         ? String(shown)

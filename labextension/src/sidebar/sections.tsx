@@ -1,4 +1,5 @@
 /** The fields of a form: the few that matter, the others in folded sections, and a search over all. */
+import { isComposing } from '../run/keys';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 import type { IFormSection } from '../answers/forms';
@@ -38,7 +39,9 @@ export function Sections(props: ISectionsProps): React.ReactElement {
           spellCheck={false}
           onChange={event => setQuery(event.target.value)}
           onKeyDown={event => {
-            if (event.key === 'Escape' && query) {
+            if (isComposing(event.nativeEvent)) {
+              event.stopPropagation(); // Escape ends the word, not the form
+            } else if (event.key === 'Escape' && query) {
               event.stopPropagation();
               setQuery('');
             } else if (event.key === 'Enter') {
@@ -54,7 +57,7 @@ export function Sections(props: ISectionsProps): React.ReactElement {
       )}
       {found?.length === 0 && (
         <p className="jpd-sb-form-none jpd-sb-dim">
-          {trans.__('No option fits “%1”.', query.trim())}
+          {trans.__('No option matches “%1”.', query.trim())}
         </p>
       )}
       {found?.map((about, index) => {

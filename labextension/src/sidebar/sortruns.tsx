@@ -1,11 +1,15 @@
 /** In which order the list of runs is, and what its rows say that tells runs apart. */
 import type { TranslationBundle } from '@jupyterlab/translation';
+import { caretDownIcon, caretUpIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 import type { RunsModel } from '../model/runs';
 import type { IRunSummary } from '../run/source';
 import { columnsOf, differs, shownValue } from '../table/columns';
+import { IconButton } from './runrow';
 
 const MOST_PARAMETERS = 3;
+/** The usual order. */
+const NEWEST = '-created';
 
 export function SortChoice(props: {
   model: RunsModel;
@@ -17,32 +21,46 @@ export function SortChoice(props: {
   ];
   const metrics = names(run => run.final);
   const parameters = names(run => run.parameters);
-  const known = model.filter.sort;
+  const sort = model.filter.sort ?? NEWEST;
+  const by = sort.replace(/^-/, '');
+  const down = sort.startsWith('-');
+  const set = (key: string, falling: boolean) => {
+    const next = `${falling ? '-' : ''}${key}`;
+    void model.setFilter({ sort: next === NEWEST ? null : next });
+  };
+  const group = (label: string, kind: string, all: readonly string[]) =>
+    all.length > 0 && (
+      <optgroup label={label}>
+        {all.map(name => (
+          <option key={name} value={`${kind}:${name}`}>
+            {name}
+          </option>
+        ))}
+      </optgroup>
+    );
+  const direction = down
+    ? trans.__('Highest first. Press for lowest first')
+    : trans.__('Lowest first. Press for highest first');
   return (
-    <select
-      className="jpd-sb-input"
-      aria-label={trans.__('Sort runs')}
-      value={known ?? ''}
-      onChange={event => void model.setFilter({ sort: event.target.value || null })}
-    >
-      <option value="">{trans.__('Newest first')}</option>
-      <option value="created">{trans.__('Oldest first')}</option>
-      <option value="name">{trans.__('By name')}</option>
-      <option value="-duration">{trans.__('Longest first')}</option>
-      {metrics.flatMap(name => [
-        <option key={`${name} up`} value={`metric:${name}`}>
-          {trans.__('%1, lowest first', name)}
-        </option>,
-        <option key={`${name} down`} value={`-metric:${name}`}>
-          {trans.__('%1, highest first', name)}
-        </option>
-      ])}
-      {parameters.map(name => (
-        <option key={`of ${name}`} value={`param:${name}`}>
-          {trans.__('By %1', name)}
-        </option>
-      ))}
-    </select>
+    <span className="jpd-sb-sort">
+      <select
+        className="jpd-sb-input"
+        aria-label={trans.__('Sort runs by')}
+        value={by}
+        onChange={event => set(event.target.value, event.target.value === 'created')}
+      >
+        <option value="created">{trans.__('Created')}</option>
+        <option value="name">{trans.__('Name')}</option>
+        <option value="duration">{trans.__('Duration')}</option>
+        {group(trans.__('Metrics'), 'metric', metrics)}
+        {group(trans.__('Parameters'), 'param', parameters)}
+      </select>
+      <IconButton
+        icon={down ? caretDownIcon : caretUpIcon}
+        label={direction}
+        onClick={() => set(by, !down)}
+      />
+    </span>
   );
 }
 

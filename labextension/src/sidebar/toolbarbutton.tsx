@@ -27,10 +27,13 @@ export class ClusterButton extends ReactWidget {
               label={name ?? ''}
               tooltip={
                 pending
-                  ? trans.__('%1 is used when the kernel is free', name ?? trans.__('The default'))
+                  ? trans.__(
+                      '%1 is used as soon as the kernel is idle',
+                      name ?? trans.__('The default')
+                    )
                   : name === null
-                    ? trans.__('Choose the cluster that %%%%distribute uses here')
-                    : trans.__('%%%%distribute uses %1 here: choose another one', name)
+                    ? trans.__('Select the cluster that %%%%distribute uses here')
+                    : trans.__('%%%%distribute uses %1 here. Select another one', name)
               }
               className={pending ? 'jpd-toolbar-pending' : ''}
               onClick={this._choose}

@@ -17,7 +17,7 @@ export class ColumnChoice {
     private readonly _changed: (ids: string[] | null) => void
   ) {
     this._usual = button(
-      { label: _trans('As usual'), text: _trans('As usual') },
+      { label: _trans('Default columns'), text: _trans('Default columns') },
       () => this._changed(null),
       _signal
     );
@@ -72,9 +72,10 @@ export class ColumnChoice {
     const titles = {
       run: this._trans('Run'),
       param: this._trans('Parameters'),
-      metric: this._trans('Last metrics')
+      metric: this._trans('Metrics: last value'),
+      extreme: this._trans('Metrics: lowest and highest value')
     };
-    const parts = (['run', 'param', 'metric'] as const).map(kind => {
+    const parts = (['run', 'param', 'metric', 'extreme'] as const).map(kind => {
       const boxes = columns
         .filter(one => one.kind === kind && one.id !== 'name')
         .map(one => {

@@ -1,4 +1,5 @@
 /** What a table of runs has columns for, and how it is put into order and groups. */
+import { placeText } from '../run/context';
 import { duration, value as shownNumber } from '../run/format';
 import { ended, type IRunSummary } from '../run/source';
 import type { Trans } from '../run/trans';
@@ -6,10 +7,11 @@ import type { Trans } from '../run/trans';
 export type Value = boolean | number | string;
 
 export interface IColumn {
-  /** `name`, `state`, … or `param:lr`, `metric:loss`. */
+  /** `name`, `state`, … or `param:lr`, `metric:loss`, `min:loss`, `max:loss`. */
   id: string;
   label: string;
-  kind: 'run' | 'param' | 'metric';
+  /** `extreme`: the lowest or the highest value of a metric. */
+  kind: 'run' | 'param' | 'metric' | 'extreme';
   /** What rows are sorted and grouped by; null goes last either way. */
   key: (run: IRunSummary) => Value | null;
   text: (run: IRunSummary) => string;
@@ -46,7 +48,7 @@ export function columnsOf(runs: readonly IRunSummary[], trans: Trans): IColumn[]
     ['cell', trans('Cell'), run => run.label || null],
     ['tags', trans('Tags'), run => run.tags?.join(', ') || null],
     ['note', trans('Note'), run => run.note?.split('\n')[0] || null],
-    ['where', trans('Where'), run => trans('%1 × %2', run.backend, run.world_size)],
+    ['where', trans('Where'), run => placeText(run, trans)],
     ['id', trans('Id'), run => run.id]
   ];
   const columns = texts.map(([id, label, key]): IColumn => ({
@@ -87,9 +89,27 @@ export function columnsOf(runs: readonly IRunSummary[], trans: Trans): IColumn[]
       text: run => shownValue(values(run)?.[name]),
       numeric: runs.every(run => typeof (values(run)?.[name] ?? 0) === 'number')
     }));
-  const told = [...of('param', run => run.parameters), ...of('metric', run => run.final)];
+  const ends = (['min', 'max'] as const).flatMap((end, at) =>
+    of('metric', run => endOf(run.extremes, at)).map(column => ({
+      ...column,
+      id: column.id.replace('metric', end),
+      label: end === 'min' ? trans('%1 (min)', column.label) : trans('%1 (max)', column.label),
+      kind: 'extreme' as const
+    }))
+  );
+  const told = [...of('param', run => run.parameters), ...of('metric', run => run.final), ...ends];
   // What people and machines say of a run is less often looked at than how it went.
   return [...columns.slice(0, 6), ...told, ...columns.slice(6)];
+}
+
+/** One of the two ends of each metric. */
+function endOf(
+  extremes: Record<string, number[]> | undefined,
+  at: number
+): Record<string, number> | undefined {
+  return (
+    extremes && Object.fromEntries(Object.entries(extremes).map(([name, ends]) => [name, ends[at]]))
+  );
 }
 
 function names(
@@ -151,17 +171,21 @@ function compared(a: Value | null, b: Value | null, down: boolean): number {
   return down ? -order : order;
 }
 
-/** Runs by what they have in a column, in the order in which the first of each comes. */
+/** Runs by what they have in a column, in the order in which the first of each comes.
+ *
+ * A run with several tags is in the group of each. */
 export function grouped(runs: readonly IRunSummary[], column: IColumn): IGroup[] {
   const groups = new Map<string, IRunSummary[]>();
   for (const run of runs) {
-    const key = column.text(run);
-    groups.set(key, [...(groups.get(key) ?? []), run]);
+    const tags = column.id === 'tags' && run.tags?.length ? run.tags : null;
+    for (const key of tags ?? [column.text(run)]) {
+      groups.set(key, [...(groups.get(key) ?? []), run]);
+    }
   }
   return [...groups].map(([key, members]) => ({ key, runs: members }));
 }
 
-/** What a group has in a column: what all have, or the mean of numbers; else nothing. */
+/** What a group has in a column: what all have, or the mean of numbers and their range; else nothing. */
 export function ofGroup(column: IColumn, runs: readonly IRunSummary[], trans: Trans): string {
   const texts = new Set(runs.map(run => column.text(run)));
   if (texts.size === 1) {
@@ -170,9 +194,10 @@ export function ofGroup(column: IColumn, runs: readonly IRunSummary[], trans: Tr
   const numbers = runs
     .map(run => column.key(run))
     .filter((one): one is number => typeof one === 'number');
-  if (column.kind === 'metric' && numbers.length) {
-    const mean = numbers.reduce((sum, one) => sum + one, 0) / numbers.length;
-    return `⌀ ${shownNumber(mean)}`;
+  if ((column.kind === 'metric' || column.kind === 'extreme') && numbers.length) {
+    const mean = numbers.reduce((sum, one) => sum + one / numbers.length, 0);
+    const [low, high] = [Math.min(...numbers), Math.max(...numbers)].map(end => shownNumber(end));
+    return trans('mean %1 (%2 – %3)', shownNumber(mean), low, high);
   }
   return column.kind === 'param' ? trans('%1 values', texts.size) : '';
 }

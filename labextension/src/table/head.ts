@@ -19,7 +19,7 @@ export class TableHead {
     private readonly _sort: (column: IColumn) => void,
     chooseAll: (on: boolean) => void
   ) {
-    this._all = el('input', { type: 'checkbox', 'aria-label': _trans('Choose all runs') });
+    this._all = el('input', { type: 'checkbox', 'aria-label': _trans('Select all runs') });
     this._all.addEventListener('change', () => chooseAll(this._all.checked), { signal: _signal });
   }
 
@@ -76,7 +76,9 @@ export class TableHead {
         title:
           column.kind === 'metric'
             ? this._trans('%1: last value, mean of ranks', column.label)
-            : column.label
+            : column.kind === 'extreme'
+              ? this._trans('%1 of all steps and ranks', column.label)
+              : column.label
       },
       sorter,
       by ? icon(down ? 'down' : 'up') : null

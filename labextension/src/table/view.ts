@@ -1,29 +1,40 @@
 /** Hundreds of runs in a table: columns to choose, sorting, groups, a filter, and runs to compare.
  *
  * Of its rows only those in sight are in the page. */
-import { reason, stateName } from '../run/context';
+import { reason } from '../run/context';
 import { button, el, setText } from '../run/dom';
 import { typeInto } from '../run/rename';
+import { Rereading } from '../run/rereading';
 import type { IDisposable, IRunSummary } from '../run/source';
 import { followTheme } from '../run/theme';
 import type { Trans } from '../run/trans';
 import type { IServer } from '../model/server';
 import { ColumnChoice } from './choice';
-import { columnsOf, grouped, ofGroup, sorted, usual, type IColumn, type IGroup } from './columns';
+import { Clock } from './clock';
+import { columnsOf, grouped, sorted, usual, type IColumn, type IGroup } from './columns';
 import { TableHead } from './head';
+import { allRuns } from './reading';
+import { emptyNode, groupRow, runRow, type IRowActions } from './rows';
 import { readState, writeState, type ITableState } from './state';
 
 const ROW_PX = 28;
 const SPARE_ROWS = 12;
-const PAGE = 1000;
 const TYPING_MS = 200;
+/** While runs go on: how long a list is shown before it is read again. */
 const PAUSE_MS = 1000;
+const TICK_MS = 1000;
 
 export interface IRunsTableOptions {
   server: Pick<IServer, 'runs' | 'about' | 'watch'>;
   trans: Trans;
   open: (id: string) => void;
   compare: (ids: string[]) => void;
+  /** Shows the menu of these runs at a place in the window. */
+  menu?: (
+    runs: readonly IRunSummary[],
+    at: { clientX: number; clientY: number },
+    rename: () => void
+  ) => void;
 }
 
 type Row = IRunSummary | IGroup;
@@ -44,25 +55,33 @@ export class RunsTable implements IDisposable {
   private readonly _closed = new Set<string>();
   private readonly _state: ITableState = readState();
   private _runs: readonly IRunSummary[] = [];
+  /** All runs that were read so far: what they have columns for does not vanish while a filter is typed. */
+  private readonly _seen = new Map<string, IRunSummary>();
+  private _loaded = false;
+  private readonly _empty = el('div', { hidden: true });
+  private readonly _actions: IRowActions;
   private _columns: IColumn[] = [];
   private _shown: IColumn[] = [];
   private _rows: Row[] = [];
   private _drawn = '';
   private _asked = 0;
+  private readonly _clock = new Clock();
+  private readonly _rereading: Rereading;
   private _renaming: string | null = null;
   private _timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(private readonly _options: IRunsTableOptions) {
     const { trans, server } = _options;
     const { signal } = this._abort;
+    this._rereading = new Rereading(() => this.refresh().then(() => PAUSE_MS), signal);
     this._filter = el('input', {
       type: 'search',
       class: 'jpd-input',
       value: this._state.text,
-      placeholder: trans('Filter by name, code, lr=0.1 …'),
+      placeholder: trans('Filter: text, lr>=0.1, tag:best, state:failed …'),
       'aria-label': trans('Filter runs by text')
     });
-    this._filter.addEventListener('input', () => this._soon(TYPING_MS), { signal });
+    this._filter.addEventListener('input', () => this._typed(), { signal });
     this._group = el('select', { class: 'jpd-input', 'aria-label': trans('Group runs by') });
     this._group.addEventListener(
       'change',
@@ -87,6 +106,27 @@ export class RunsTable implements IDisposable {
       column => this._sort(column),
       on => this._chooseAll(on)
     );
+    this._actions = {
+      trans,
+      signal,
+      isSelected: id => this._chosen.has(id),
+      select: id => {
+        if (!this._chosen.delete(id)) {
+          this._chosen.add(id);
+        }
+        this._tell();
+      },
+      open: id => _options.open(id),
+      rename: run => this._rename(run),
+      isOpen: group => !this._closed.has(group.key),
+      toggle: group => {
+        if (!this._closed.delete(group.key)) {
+          this._closed.add(group.key);
+        }
+        this._arrange();
+        this._focus(`group ${group.key}`);
+      }
+    };
     this._scroll = el(
       'div',
       { class: 'jpd-runs-scroll', tabindex: 0, role: 'region', 'aria-label': trans('Runs') },
@@ -96,10 +136,12 @@ export class RunsTable implements IDisposable {
         this._head.cols,
         el('thead', {}, this._head.row),
         this._body
-      )
+      ),
+      this._empty
     );
     this._scroll.addEventListener('scroll', () => this._draw(), { signal, passive: true });
     this._body.addEventListener('keydown', event => this._key(event), { signal });
+    this._body.addEventListener('contextmenu', event => this._menu(event), { signal });
     this.node = el(
       'section',
       { class: 'jpd-run jpd-runs', 'aria-label': trans('Runs as a table') },
@@ -119,11 +161,16 @@ export class RunsTable implements IDisposable {
     signal.addEventListener('abort', () => resize.disconnect());
     this._watching = server.watch('runs', change => {
       if (change.kind === 'runs' || change.kind === 'connection') {
-        this._soon(PAUSE_MS);
+        this._rereading.changed();
       }
     });
+    const ticking = setInterval(
+      () => this._clock.tick(this._body, this._runs, this._shown),
+      TICK_MS
+    );
+    signal.addEventListener('abort', () => clearInterval(ticking));
     followTheme(this.node, () => undefined, signal);
-    void this.refresh();
+    this._rereading.changed();
   }
 
   dispose(): void {
@@ -139,16 +186,15 @@ export class RunsTable implements IDisposable {
     const { server, trans } = this._options;
     this._state.text = this._filter.value;
     try {
-      const all: IRunSummary[] = [];
-      let total = 1;
-      while (all.length < total) {
-        const before = all.at(-1)?.id ?? null;
-        const page = await server.runs({ text: this._state.text, limit: PAGE, before });
-        all.push(...page.runs);
-        total = page.runs.length ? page.total : 0;
-      }
+      const all = await allRuns(server, this._state.text);
       if (asked === this._asked && !this._abort.signal.aborted) {
         this._runs = all;
+        this._loaded = true;
+        if (!this._state.text) {
+          this._seen.clear();
+        }
+        all.forEach(run => this._seen.set(run.id, run));
+        this._clock.set();
         this._arrange();
       }
     } catch (error) {
@@ -156,9 +202,9 @@ export class RunsTable implements IDisposable {
     }
   }
 
-  private _soon(wait_ms: number): void {
+  private _typed(): void {
     clearTimeout(this._timer);
-    this._timer = setTimeout(() => void this.refresh(), wait_ms);
+    this._timer = setTimeout(() => void this.refresh(), TYPING_MS);
   }
 
   /** Columns, order and groups anew. */
@@ -166,8 +212,9 @@ export class RunsTable implements IDisposable {
     const { trans } = this._options;
     const state = this._state;
     writeState(state);
-    this._columns = columnsOf(this._runs, trans);
-    const ids = state.columns ?? usual(this._columns, this._runs);
+    const seen = [...this._seen.values()];
+    this._columns = columnsOf(seen, trans);
+    const ids = state.columns ?? usual(this._columns, seen);
     this._shown = this._columns.filter(one => ids.includes(one.id) || one.id === 'name');
     this._choice.update(
       this._columns,
@@ -183,16 +230,26 @@ export class RunsTable implements IDisposable {
       : runs;
     const there = new Set(this._runs.map(run => run.id));
     [...this._chosen].filter(id => !there.has(id)).forEach(id => this._chosen.delete(id));
-    this._head.update(this._shown, this._runs, state);
+    this._head.update(this._shown, seen, state);
+    this._empty.hidden = !this._loaded || this._runs.length > 0;
+    this._empty.replaceChildren(
+      emptyNode(state.text !== '', this._actions, () => {
+        this._filter.value = '';
+        this._filter.focus();
+        void this.refresh();
+      })
+    );
     this._drawn = '';
     this._draw();
     this._tell();
   }
 
   private _sort(column: IColumn): void {
-    const again = this._state.sort === column.id;
-    this._state.down = again && !this._state.down;
-    this._state.sort = column.id;
+    // Up, down, and as the runs come.
+    const state = this._state;
+    const ends = state.sort === column.id && state.down;
+    state.down = state.sort === column.id && !ends;
+    state.sort = ends ? '' : column.id;
     this._arrange();
   }
 
@@ -211,12 +268,12 @@ export class RunsTable implements IDisposable {
     const count = this._runs.length;
     const texts = [count === 1 ? trans('1 run') : trans('%1 runs', count)];
     if (this._chosen.size) {
-      texts.push(trans('%1 chosen', this._chosen.size));
+      texts.push(trans('%1 selected', this._chosen.size));
     }
     setText(this._count, texts.join(' · '));
     this._head.allChosen = count > 0 && this._chosen.size === count;
     this._compare.disabled = this._chosen.size < 2;
-    this._compare.title = trans('Choose two or more runs');
+    this._compare.title = trans('Select two or more runs');
   }
 
   private _drawGroups(): void {
@@ -225,7 +282,12 @@ export class RunsTable implements IDisposable {
       one => one.kind !== 'metric' && !['id', 'age'].includes(one.id)
     );
     const options = able.map(one =>
-      el('option', { value: one.id }, trans('Group by %1', one.label.toLowerCase()))
+      el(
+        'option',
+        { value: one.id },
+        // The name of a parameter stays as it is.
+        trans('Group by %1', one.kind === 'run' ? one.label.toLowerCase() : one.label)
+      )
     );
     this._group.replaceChildren(el('option', { value: '' }, trans('No groups')), ...options);
     this._group.value = able.some(one => one.id === this._state.group) ? this._state.group : '';
@@ -244,9 +306,9 @@ export class RunsTable implements IDisposable {
       return;
     }
     this._drawn = drawn;
-    const focused = this._body.contains(document.activeElement)
-      ? document.activeElement?.closest('tr')?.dataset.id
-      : undefined;
+    const had = this._body.contains(document.activeElement) ? document.activeElement : null;
+    const focused = had?.closest('tr')?.dataset.id;
+    const place = had ? controlsOf(had.closest('tr')).indexOf(had as HTMLElement) : -1;
     const room = (rows: number) => {
       const row = el('tr', { 'aria-hidden': 'true', class: 'jpd-runs-room' }, el('td'));
       row.style.height = `${rows * ROW_PX}px`;
@@ -254,84 +316,15 @@ export class RunsTable implements IDisposable {
     };
     const rows = this._rows
       .slice(first, last)
-      .map(row => ('runs' in row ? this._groupRow(row) : this._runRow(row)));
+      .map(row =>
+        'runs' in row
+          ? groupRow(row, this._shown, this._actions)
+          : runRow(row, this._clock.now(row), this._shown, this._actions)
+      );
     this._body.replaceChildren(room(first), ...rows, room(this._rows.length - last));
     if (focused) {
-      this._focus(focused);
+      controlsOf(this._rowOf(focused))[place]?.focus({ preventScroll: true });
     }
-  }
-
-  private _runRow(run: IRunSummary): HTMLElement {
-    const { trans, open } = this._options;
-    const { signal } = this._abort;
-    const check = el('input', { type: 'checkbox', 'aria-label': trans('Compare %1', run.name) });
-    check.checked = this._chosen.has(run.id);
-    check.addEventListener(
-      'change',
-      () => {
-        if (!this._chosen.delete(run.id)) {
-          this._chosen.add(run.id);
-        }
-        this._tell();
-      },
-      { signal }
-    );
-    const cells = this._shown.map(column => {
-      const text = column.text(run);
-      if (column.id === 'name') {
-        const link = button(
-          { label: text, text, class: 'jpd-runs-name' },
-          () => open(run.id),
-          signal
-        );
-        const pen = button(
-          { label: trans('Rename %1', text), icon: 'pen', class: 'jpd-runs-pen' },
-          () => this._rename(run),
-          signal
-        );
-        return el('td', { title: [text, run.note].filter(Boolean).join('\n') }, link, pen);
-      }
-      const shown = column.id === 'state' ? stateName(run.state, trans) : text;
-      return el(
-        'td',
-        {
-          'data-numeric': column.numeric,
-          'data-state': column.id === 'state' ? run.state : null,
-          title: shown.length > 12 ? shown : null
-        },
-        shown
-      );
-    });
-    return el('tr', { 'data-id': run.id }, el('td', { class: 'jpd-runs-check' }, check), ...cells);
-  }
-
-  private _groupRow(group: IGroup): HTMLElement {
-    const { trans } = this._options;
-    const open = !this._closed.has(group.key);
-    const text = `${group.key || '–'} (${group.runs.length})`;
-    const toggle = button(
-      { label: text, text },
-      () => {
-        if (!this._closed.delete(group.key)) {
-          this._closed.add(group.key);
-        }
-        this._arrange();
-        this._focus(`group ${group.key}`);
-      },
-      this._abort.signal
-    );
-    toggle.setAttribute('aria-expanded', String(open));
-    const cells = this._shown.map(column =>
-      column.id === 'name'
-        ? el('th', { scope: 'rowgroup', title: group.key }, toggle)
-        : el('td', { 'data-numeric': column.numeric }, ofGroup(column, group.runs, trans))
-    );
-    return el(
-      'tr',
-      { class: 'jpd-runs-group', 'data-id': `group ${group.key}` },
-      el('td'),
-      ...cells
-    );
   }
 
   private _rowOf(id: string): HTMLElement | undefined {
@@ -340,6 +333,18 @@ export class RunsTable implements IDisposable {
 
   private _focus(id: string): void {
     this._rowOf(id)?.querySelector<HTMLElement>('.jpd-button')?.focus({ preventScroll: true });
+  }
+
+  private _menu(event: MouseEvent): void {
+    const id = (event.target as HTMLElement).closest('tr')?.dataset.id;
+    const run = this._runs.find(one => one.id === id);
+    if (run && this._options.menu) {
+      event.preventDefault();
+      event.stopPropagation();
+      const chosen = this._chosen.has(run.id);
+      const runs = chosen ? this._runs.filter(one => this._chosen.has(one.id)) : [run];
+      this._options.menu(runs, event, () => this._rename(run));
+    }
   }
 
   private _key(event: KeyboardEvent): void {
@@ -385,4 +390,8 @@ export class RunsTable implements IDisposable {
         });
     });
   }
+}
+
+function controlsOf(row: Element | null | undefined): HTMLElement[] {
+  return [...(row?.querySelectorAll<HTMLElement>('button, input') ?? [])];
 }

@@ -11,8 +11,9 @@ import type {
 } from '../run/source';
 import type { ISnapshot } from './model';
 
-/** Of a run of whose displays and media a snapshot has none. */
+/** Of a run of whose displays, steps and media a snapshot has none. */
 export const NO_DISPLAYS = { attempt: 0, version: 0, start: 0, total: 0, displays: [] };
+export const NO_STEPS = { attempt: 0, ranks: [], straggler: null, critical: false, missing: [] };
 export const NO_MEDIA = { attempt: 0, version: 0, series: [] };
 
 /** Of which nothing is kept in the snapshot. */

@@ -7,5 +7,7 @@ export interface IAsked {
   resolve: (result: unknown) => void;
   reject: (error: Error) => void;
   method: string;
-  args: Record<string, unknown>;
+  args: object;
+  /** Aborted when nobody wants the answer any more. */
+  signal?: AbortSignal;
 }

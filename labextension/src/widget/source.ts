@@ -7,6 +7,7 @@ import type {
   Attempt,
   IContent,
   ICurves,
+  ICurvesQuery,
   IDisplays,
   IDisposable,
   ILogPage,
@@ -76,8 +77,7 @@ export class KernelRunSource implements IRunSource {
   dispose(): void {
     this._abort.abort();
     this._listeners.clear();
-    const gone = new Error('disposed');
-    this._asked.forEach(asked => asked.reject(gone));
+    this._asked.forEach(asked => asked.reject(new Error('disposed')));
     this._asked.clear();
   }
 
@@ -98,21 +98,23 @@ export class KernelRunSource implements IRunSource {
     });
   }
 
-  async logSearch(of: LogOf, query: ISearchQuery): Promise<ISearchResult> {
+  async logSearch(of: LogOf, query: ISearchQuery, signal?: AbortSignal): Promise<ISearchResult> {
     this._refuseIfDeaf(
       this._trans('The log can be searched when the cell has ended.'),
       this._trans('The log cannot be searched without its kernel.')
     );
-    return this._ask('log_search', { ...asked(of), ...query });
+    return this._ask('log_search', { ...asked(of), ...query }, signal);
   }
 
-  curves(points: number): Promise<ICurves> {
-    return this._get('curves', { points }, kept => kept.curves);
+  curves(points: number, query: ICurvesQuery = {}): Promise<ICurves> {
+    return this._get('curves', { points, ...query }, kept => kept.curves);
   }
 
   usage(points: number): Promise<IUsage> {
     return this._get('usage', { points }, () => ({ attempt: 0, host_time: 0, ranks: [] }));
   }
+
+  profile = () => this._get('profile', {}, kept => kept.profile ?? snapshots.NO_STEPS);
 
   async errors(attempt?: Attempt): Promise<IRankError[]> {
     if (snapshots.isEarlier(attempt)) {
@@ -153,10 +155,8 @@ export class KernelRunSource implements IRunSource {
 
   async stacks(): Promise<IStacks> {
     this._refuseIfDeaf(
-      this._trans(
-        'This kernel hears nothing while its cell runs. In a terminal: jupyter dist stacks'
-      ),
-      this._trans('The kernel is gone.')
+      this._trans('This kernel is busy with the cell. Type in a terminal: jupyter dist stacks'),
+      this._trans('The kernel is not connected.')
     );
     return this._ask('stacks');
   }
@@ -167,10 +167,11 @@ export class KernelRunSource implements IRunSource {
 
   async stop(kill: boolean): Promise<void> {
     this._refuseIfDeaf(
+      this._trans('This kernel is busy with the cell. To stop it, use Interrupt (the ■ above).'),
       this._trans(
-        'This kernel hears nothing while its cell runs: use Interrupt (the ■ above) to stop the run.'
-      ),
-      this._trans('The kernel is gone. In a terminal: jupyter dist stop %1', this.id)
+        'The kernel is not connected. To stop the run, type in a terminal: jupyter dist stop %1',
+        this.id
+      )
     );
     await this._ask('stop', { kill });
   }
@@ -200,7 +201,7 @@ export class KernelRunSource implements IRunSource {
     await this._save({ file }, `${this.id}-${file}`, 'application/octet-stream');
   }
 
-  private _save(what: Record<string, unknown>, name: string, type: string): Promise<void> {
+  private _save(what: object, name: string, type: string): Promise<void> {
     const key = `${Math.random()}`;
     return savePieces(() => this._ask('download', { key, ...what }), name, type);
   }
@@ -252,9 +253,9 @@ export class KernelRunSource implements IRunSource {
     }
   }
 
-  private _ask<T>(method: string, args: Record<string, unknown> = {}): Promise<T> {
+  private _ask<T>(method: string, args: object = {}, signal?: AbortSignal): Promise<T> {
     return new Promise<unknown>((resolve, reject) => {
-      const asked = { resolve, reject, method, args };
+      const asked = { resolve, reject, method, args, signal };
       if (this._kept) {
         // It would stand in a queue behind the cell, and be answered when nobody wants it any more.
         this._whenHeard.push(() => this._put(asked));
@@ -269,6 +270,7 @@ export class KernelRunSource implements IRunSource {
     this._asked.set(ask, asked);
     const question = { kind: 'ask', ask, method: asked.method, args: asked.args };
     this._send(question);
+    asked.signal?.addEventListener('abort', () => this._send({ kind: 'cancel', ask }));
     const began = performance.now();
     const waiting = () => this._asked.has(ask) && this._heard <= began;
     // A search takes seconds, and a kernel that listens says so meanwhile. A connection that breaks
@@ -371,7 +373,7 @@ export class KernelRunSource implements IRunSource {
       this._tell({ kind: 'connection', online: false });
       if (!this._shown && this._heard < 0) {
         const error = new Error(
-          this._trans('The kernel that knows this run does not answer. It may be busy, or gone.')
+          this._trans('The kernel of this run does not answer. It may be busy or disconnected.')
         );
         this._asked.forEach(({ method, reject }) => method === 'run' && reject(error));
       }
@@ -383,7 +385,7 @@ export class KernelRunSource implements IRunSource {
       const [kept, all] = [log.lines.length, log.total].map(n => n.toLocaleString('en'));
       this.onRefused(
         this._trans(
-          'Its kernel is not there: of the log you see the last %1 of %2 lines.',
+          'The kernel of this run is not connected. The log shows the last %1 of %2 lines.',
           kept,
           all
         )

@@ -154,6 +154,17 @@ describe('the watcher', () => {
     expect(socket.closed).toBe(true);
   });
 
+  it('connects again after a message that is no JSON', () => {
+    const watcher = new Watcher(settings().settings);
+    const heard: RunChange[] = [];
+    const watching = watcher.watch('a', change => heard.push(change));
+    const [socket] = FakeSocket.all;
+    socket.open();
+    socket.onmessage?.({ data: '<html>a proxy' });
+    expect(socket.closed).toBe(true);
+    watching.dispose();
+  });
+
   it('has lines come along with the news, and says when they have', () => {
     const watcher = new Watcher(settings().settings);
     const watching = watcher.watch('a', () => undefined);

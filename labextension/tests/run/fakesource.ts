@@ -15,7 +15,9 @@ import type {
   IMediaPage,
   IRunSource,
   ISearchQuery,
+  ISearchResult,
   IStacks,
+  IStepProfile,
   IUsage,
   LogOf,
   RunChange,
@@ -72,12 +74,20 @@ export class FakeSource implements IRunSource {
   readonly asked: string[] = [];
   readonly stops: boolean[] = [];
   readonly saved: string[] = [];
+  readonly searches: (AbortSignal | undefined)[] = [];
   lines: string[] = [];
   /** What each rank has not finished yet. */
   unfinished: string[] = [];
   ranksOf: (n: number) => number[] = () => [0];
   curveList: ICurve[] = [];
   usageTold: IUsage = { attempt: 0, host_time: 0, ranks: [] };
+  stepsTold: IStepProfile = {
+    attempt: 0,
+    ranks: [],
+    straggler: null,
+    critical: false,
+    missing: []
+  };
   errorList: IRankError[] = [];
   cardTold: IFailureCard | null = null;
   resultList: IResult[] = [];
@@ -89,6 +99,9 @@ export class FakeSource implements IRunSource {
   constructor(public info: IRunInfo) {}
 
   tell(change: RunChange): void {
+    if (change.kind === 'run') {
+      this.info = change.run;
+    }
     this.listeners.forEach(listener => listener(change));
   }
 
@@ -134,16 +147,27 @@ export class FakeSource implements IRunSource {
     });
     const partial = this.unfinished.map((text, of) => ({ rank: of, time: 0, text }));
     const atEnd = start + count >= total || start < 0;
-    return { start: first, total, complete: false, lines, partial: atEnd ? partial : [] };
+    const complete = this.info.ended !== null;
+    return { start: first, total, complete, lines, partial: atEnd ? partial : [] };
   }
 
-  async logSearch(_rank: LogOf, { query }: ISearchQuery) {
+  async logSearch(
+    _rank: LogOf,
+    { query }: ISearchQuery,
+    signal?: AbortSignal
+  ): Promise<ISearchResult> {
+    this.searches.push(signal);
     const hits = this.lines.flatMap((line, n) => (line.includes(query) ? [n] : []));
     return { count: hits.length, hits, truncated: false };
   }
 
   async curves() {
     return { names: this.curveList.map(curve => curve.name), curves: this.curveList };
+  }
+
+  async profile(): Promise<IStepProfile> {
+    this.asked.push('profile');
+    return this.stepsTold;
   }
 
   async usage(points: number) {

@@ -3,8 +3,10 @@ import { describe, expect, it } from 'vitest';
 import { logRange, logTicks, tickTexts } from '../../src/run/axes';
 import { curveCsv } from '../../src/run/csv';
 import { bytes, count, duration, parseRanges, ranges, value } from '../../src/run/format';
-import { badRanks, lastText, lastValues, specialText } from '../../src/run/charttitle';
+import { badRanks, equalText, lastText, lastValues, specialText } from '../../src/run/charttitle';
 import { chartData } from '../../src/run/series';
+import type { IContext } from '../../src/run/context';
+import { tipRows } from '../../src/run/tip';
 import { english } from '../../src/run/trans';
 import { smooth } from '../../src/run/smooth';
 import type { ICurve } from '../../src/run/source';
@@ -77,7 +79,9 @@ describe('texts', () => {
     [0, '0'],
     [0.123456, '0.1235'],
     [0.0000123, '1.23e-5'],
-    [12345678, '1.23e+7'],
+    [12345678, '1.23e7'],
+    [1_000_000, '1e6'],
+    [0.00015, '1.5e-4'],
     [NaN, '–'],
     [null, '–']
   ])('the value %d is %s', (x, text) => expect(value(x)).toBe(text));
@@ -152,6 +156,22 @@ describe('a chart’s lines', () => {
     expect(lines.map(line => line.ys)).toEqual([[5, null]]);
   });
 
+  it('say how many values a logarithm has no place for, and which lines are equal', () => {
+    expect(chartData(curve, drawn).dropped).toBe(0);
+    expect(chartData(curve, { ...drawn, log: true }).dropped).toBe(1);
+    const [one] = curve.ranks;
+    const name = (line: number) => `run ${line}`;
+    const told = (...ranks: typeof curve.ranks) =>
+      equalText(
+        chartData({ ...curve, ranks }, { ...drawn, ranks: new Set([0, 1, 2]) }),
+        name,
+        english
+      );
+    expect(told(...curve.ranks)).toBe('');
+    expect(told(one, { ...one, rank: 1 })).toBe('all lines are equal');
+    expect(told(curve.ranks[1], { ...one, rank: 0 }, { ...one, rank: 2 })).toBe('run 0 = run 2');
+  });
+
   it('show the raw line behind the smoothed one', () => {
     const { lines } = chartData(curve, { ...drawn, smoothing: 0.5 });
     expect(lines.map(line => [line.rank, line.raw])).toEqual([
@@ -162,34 +182,98 @@ describe('a chart’s lines', () => {
     ]);
   });
 
-  it('end with the last step’s value', () => {
-    const last = lastValues(curve);
-    expect(last).toEqual({ step: 3, mean: -1.5, min: -4, max: 1, ranks: 2 });
-    expect(last && lastText(last, english)).toBe('mean -1.5 (-4 – 1)');
-    expect(lastValues({ name: 'x', ranks: [], band: null })).toBeNull();
-    const band = { steps: [1, 2], mean: [5, 6], min: [1, 2], max: [9, 10] };
-    expect(lastValues({ ...curve, band })).toMatchObject({ step: 2, mean: 6, min: 2, max: 10 });
+  it('are the mean as far as all ranks are; what some are ahead is a line of its own', () => {
+    const band = {
+      steps: [0, 1, 2, 3],
+      mean: [4, 3, 1, 0],
+      min: [3, 2, 1, 0],
+      max: [5, 4, 1, 0],
+      times: [],
+      whole: 2,
+      ranks: [7, 1]
+    };
+    const live = { ...curve, ranks: [], band };
+    const of = (whole: number) => {
+      const data = chartData({ ...live, band: { ...band, whole } }, { ...drawn, band: true });
+      return ['mean', 'some'].map(rank => data.lines.find(line => line.rank === rank)?.ys);
+    };
+    const none = undefined;
+    expect(of(2)).toEqual([
+      [4, 3, none, none],
+      [none, 3, 1, 0]
+    ]);
+    // The line is there before it has a point, or the chart would be made anew.
+    expect(of(4)).toEqual([
+      [4, 3, 1, 0],
+      [none, none, none, none]
+    ]);
+    const last = { step: 1, mean: 3, min: 2, max: 4, ranks: 64, of: 64 };
+    const data = chartData(live, { ...drawn, band: true });
+    const context = { trans: english } as unknown as IContext;
+    const tip = (idx: number) =>
+      tipRows(
+        { ...live, last },
+        data,
+        idx,
+        () => 0,
+        context,
+        () => ''
+      ).map(row => row.textContent);
+    expect(tip(1)).toEqual(['max 4', 'mean 3', 'min 2']);
+    expect(tip(2)).toEqual(['max 1', 'mean of 7 of 64 ranks 1', 'min 1']);
   });
 
-  it('end with the value of a rank that is drawn', () => {
-    const last = lastValues(curve, new Set([1]));
-    expect(last).toMatchObject({ step: 2, mean: -4 });
-    expect(last && lastText(last, english)).toBe('-4');
+  it('have the values of one step that all ranks have reached in their title', () => {
+    const last = { step: 1, mean: 4.5, min: 4, max: 5, ranks: 2, of: 2 };
+    const [first, second] = curve.ranks;
+    const whole = {
+      ...curve,
+      last,
+      ranks: [
+        { ...first, last: 4 },
+        { ...second, last: 5 }
+      ]
+    };
+    expect(lastValues(whole)).toEqual(last);
+    expect(lastText(last, english)).toBe('mean 4.5 (4 – 5)');
+    expect(lastText({ ...last, of: 64 }, english)).toBe('mean 4.5 (4 – 5), 2 of 64 ranks');
+    // Also of some of the ranks; one alone ends with its own last value.
+    expect(lastValues(whole, new Set([0, 1]))).toEqual({ ...last });
+    const alone = lastValues(whole, new Set([0]));
+    expect(alone).toEqual({ step: 3, mean: 1, min: 1, max: 1, ranks: 1, of: 1 });
+    expect(alone && lastText(alone, english)).toBe('1');
+    expect(lastValues({ ...whole, last: null })).toBeNull();
+  });
+
+  it('of runs end with the last value of each', () => {
+    expect(lastValues(curve)).toEqual({ step: 3, mean: -1.5, min: -4, max: 1, ranks: 2, of: 2 });
+    expect(lastValues({ name: 'x', ranks: [], band: null })).toBeNull();
   });
 
   it('say which ranks went bad, how and when', () => {
     expect(specialText(curve, english)).toBe('');
     const special = (step: number, value: string) => [{ step, value }];
+    const bad = (value: string, step: number, since: number | null, count = 1) => ({
+      not_finite: { count, last: { step, value }, since }
+    });
+    const [zero, one] = curve.ranks;
     const ranks = [
-      { ...curve.ranks[0], special: special(9, 'Infinity') },
-      { ...curve.ranks[1], values: [5, null], special: special(7, 'NaN') },
-      { ...curve.ranks[1], rank: 2, special: [] }
+      { ...zero, ...bad('Infinity', 12, 9, 4) },
+      { ...one, values: [5, null], ...bad('NaN', 8, 7, 2) },
+      { ...one, rank: 2 }
     ];
     const text = specialText({ ...curve, ranks }, english);
     expect(text).toBe('NaN from step 7 [1], Infinity from step 9 [0]');
-    // The last value of the other one is a number again.
-    const bad = badRanks([{ ...curve, ranks }], english);
-    expect([...bad]).toEqual([[1, 'loss, train is NaN from step 7']]);
+    const told = [{ rank: 1, name: 'loss', value: 'NaN', since: 7 }];
+    expect([...badRanks(told, english)]).toEqual([[1, 'loss is NaN from step 7']]);
+    // Where the last values are numbers again, only how many were none, and where.
+    const again = [
+      { ...zero, ...bad('Infinity', 700, null) },
+      { ...one, ...bad('NaN', 710, null, 3) }
+    ];
+    expect(specialText({ ...curve, ranks: again }, english)).toBe(
+      'Infinity at step 700 [0], 3 values not finite, the last at step 710 [1]'
+    );
     expect(curveCsv({ ...curve, ranks: [{ ...curve.ranks[0], special: special(1, 'NaN') }] })).toBe(
       'rank,step,"loss, train",time\r\n0,0,3,10\r\n0,1,NaN,11\r\n0,3,1,13\r\n'
     );
@@ -237,6 +321,6 @@ describe('the axes', () => {
   it('tell ticks apart', () => {
     expect(tickTexts([0, 0.5, 1])).toEqual(['0', '0.5', '1']);
     expect(tickTexts([0.99981, 0.99982])).toEqual(['0.99981', '0.99982']);
-    expect(tickTexts([1234567, 1234568])).toEqual(['1.234567e+6', '1.234568e+6']);
+    expect(tickTexts([1234567, 1234568])).toEqual(['1.234567e6', '1.234568e6']);
   });
 });

@@ -58,7 +58,7 @@ describe('the renderer', () => {
     await renderer.renderModel(model({ run: 'r-1' }));
     await vi.waitFor(() => expect(renderer.node.textContent).toContain('summary: 12 s, 4 ranks'));
     expect(renderer.node.textContent).toMatch(
-      /Saved with this notebook: run r-1.*\/runs.*summary/s
+      /Saved with this notebook. Run r-1.*\/runs.*summary/s
     );
     renderer.dispose();
   });

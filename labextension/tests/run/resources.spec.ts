@@ -52,14 +52,38 @@ describe('the resources', () => {
       .querySelectorAll<HTMLElement>('.jpd-chip')[1]
       .dispatchEvent(new MouseEvent('mouseover', { bubbles: true }));
     expect(node.querySelector('.jpd-strip .jpd-tip')?.textContent).toContain('last sign of life');
+    // After the end nothing is taken: what is left to say is how much it was at most.
+    source.usageTold.ranks[1].series[0].values = [50, 98, 0];
+    source.tell({ kind: 'run', run: runInfo(2, 'succeeded') });
+    await vi.waitFor(
+      () => expect(box.querySelector('summary')?.textContent?.trim()).toBe('Resources'),
+      3000
+    );
+    const last = [...box.querySelectorAll('tbody tr:last-child > *')].map(one => one.textContent);
+    expect(last.slice(0, 3)).toEqual(['1', 'max 98 %', 'max 1.00 GB']);
   });
 
   it('take no room where nothing is told', async () => {
-    const source = new FakeSource(runInfo(2));
+    const source = new FakeSource(runInfo(2, 'succeeded'));
     const node = await show(source);
     source.tell({ kind: 'usage', id: source.id });
     await vi.waitFor(() => expect(source.asked).toContain('usage 1'));
     expect((node.querySelector('.jpd-resources') as HTMLElement).hidden).toBe(true);
+  });
+
+  it('have their line from the start to the end of a run that is seen', async () => {
+    const source = new FakeSource(runInfo(2));
+    source.usageTold = { attempt: 0, host_time: 1100, ranks: [] };
+    const node = await show(source);
+    const box = node.querySelector('.jpd-resources') as HTMLElement;
+    expect(box.hidden).toBe(false);
+    expect(box.textContent?.trim()).toBe('Resources');
+    source.tell({ kind: 'run', run: runInfo(2, 'succeeded') });
+    await vi.waitFor(
+      () => expect(box.textContent).toContain('the run ended before the first measurement'),
+      3000
+    );
+    expect(box.hidden).toBe(false);
   });
 
   it('are drawn from the bottom to the top of one scale', () => {

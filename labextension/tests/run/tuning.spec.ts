@@ -167,4 +167,34 @@ describe('a tuning run', () => {
     ]);
     expect(place({ ...lr, low: 1, high: 1, log: false }, 1)).toBe(0);
   });
+
+  it('draws how a cell scales, and marks what nobody has measured', () => {
+    const row = (ranks: number, speedup: number, limit: string, projected = false) => ({
+      id: projected ? null : `r-1-t${ranks}`,
+      ranks,
+      throughput: 50 * speedup,
+      speedup,
+      efficiency: speedup / ranks,
+      low: (speedup / ranks) * 0.9,
+      high: (speedup / ranks) * 1.1,
+      limit,
+      why: projected ? '' : '90 % of the loss',
+      projected,
+      usd_per_hour: null,
+      usd_per_million: null
+    });
+    const rows = [row(1, 1, 'compute'), row(2, 1.6, 'communication'), row(4, 2.3, '', true)];
+    const laws = [{ name: 'Amdahl', serial: 0.25, error: null }];
+    const made = part();
+    made.update(tuning(THREE, { scaling: { unit: 'steps/s', rows, laws, best: 'Amdahl' } }));
+    const { node } = made;
+    expect(node.querySelector('h4')?.textContent).toBe('Scaling');
+    const [drawing] = node.querySelectorAll('svg');
+    expect(drawing.getAttribute('aria-label')).toBe('Speed-up by ranks');
+    expect(drawing.querySelectorAll('circle')).toHaveLength(2);
+    const told = [...node.querySelectorAll('.jpd-scaling tbody tr')].map(one => one.textContent);
+    expect(told[1]).toBe('2801.6080 %72 % – 88 %communication (90 % of the loss)');
+    expect(told[2]).toContain('4 (projection)');
+    expect(node.querySelector('.jpd-scaling')?.textContent).toContain('Amdahl: 25 % serial');
+  });
 });

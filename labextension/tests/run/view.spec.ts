@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { RunMissing } from '../../src/run/source';
-import type { ICurve, IRunInfo } from '../../src/run/source';
+import type { ICurve, IRankProgress, IRunInfo } from '../../src/run/source';
+import type { IBundleHost } from '../../src/run/bundles';
 import { RunView } from '../../src/run/view';
 import { FakeSource, runInfo } from './fakesource';
 
@@ -89,6 +90,21 @@ describe('the header', () => {
     expect(text(node, '.jpd-facts')).toBe('local · 1 rank · trial 2 (lr=0.01, kind=<b>)');
   });
 
+  it.each([
+    [0, 2, '0 of 2 restarts'],
+    [1, 1, '1 of 1 restart'],
+    [5, 2, 'attempt 5']
+  ])('counts attempts as dist.attempt() does: %i', async (attempt, max_restarts, told) => {
+    const node = await show(new FakeSource(runInfo(1, 'running', { attempt, max_restarts })));
+    expect(text(node, '.jpd-facts')).toBe(`local · 1 rank · ${told}`);
+  });
+
+  it('does not call a stalled run running', async () => {
+    const stall = { since: 1002, noticed: 1004 };
+    const node = await show(new FakeSource(runInfo(2, 'running', { stall })));
+    expect(text(node, '.jpd-state')).toBe('Stalled');
+  });
+
   it('says pace and what is left', async () => {
     const progress = { n: 40, total: 100, desc: 'epoch 1', rate: 2 };
     const node = await show(new FakeSource(runInfo(2, 'running', { progress })));
@@ -96,13 +112,95 @@ describe('the header', () => {
     expect(node.querySelector('[role=progressbar]')?.getAttribute('aria-valuenow')).toBe('40');
   });
 
-  it('stops, and kills when asked again', async () => {
+  it('has the ranks’ bars in their order, and inner bars only of the loop that goes on', async () => {
+    const bar = (rank: number, id: number, inner?: string[]) => ({
+      ...{ rank, id, n: 1, total: 2, desc: `outer ${id}`, rate: null },
+      ...(inner ? { inner: inner.map(desc => ({ n: 1, total: 9, desc, rate: null })) } : {})
+    });
+    const bars = (...progress_by_rank: IRankProgress[]) =>
+      runInfo(3, 'running', { progress_by_rank });
+    const source = new FakeSource(bars(bar(1, 100, ['epoch 1']), bar(2, 100)));
+    const node = await show(source);
+    const shown = () => all(node, '.jpd-progress-row').map(row => row.textContent);
+    await vi.waitFor(() => expect(shown()).toHaveLength(3));
+    source.tell({ kind: 'run', run: bars(bar(0, 100), bar(1, 100), bar(2, 100)) });
+    // Between two inner loops nothing jumps.
+    const outer = (id: number) => [0, 1, 2].map(rank => `${rank}outer ${id} 1/2`);
+    const [first, second, third] = outer(100);
+    expect(shown()).toEqual([first, second, 'epoch 1 1/9', third]);
+    source.tell({ kind: 'run', run: bars(bar(0, 200), bar(1, 200), bar(2, 200)) });
+    expect(shown()).toEqual(outer(200));
+  });
+
+  it('keeps what is being typed when news of the run come, also while a word is composed', async () => {
+    const source = new FakeSource(runInfo(1));
+    const said: unknown[] = [];
+    const actions = {
+      say: async (change: unknown) => void said.push(change),
+      ...{ environment: async () => ({}), again: async () => {} },
+      ...{ change: async () => {}, showCell: async () => {} }
+    };
+    const drawn: unknown[] = [];
+    const bundles: IBundleHost = {
+      shows: mime => mime === 'text/markdown',
+      render: async (place, mime, data) => {
+        drawn.push([mime, data]);
+        place.textContent = 'drawn';
+        return { dispose: () => place.remove() };
+      }
+    };
+    view = new RunView({ source, actions, bundles });
+    document.body.appendChild(view.node);
+    const { node } = view;
+    await vi.waitFor(() => expect(text(node, '.jpd-about')).toContain('Add tags'));
+    const field = () => node.querySelector<HTMLInputElement>('.jpd-about .jpd-typing')!;
+    const enter = (more: KeyboardEventInit = {}) =>
+      field().dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true, ...more }));
+    byName(node, 'Add tags').click();
+    field().value = 'one';
+    enter();
+    byName(node, 'Add a note').click();
+    const typing = field();
+    typing.value = 'half a sen';
+    // The echo of the tags.
+    source.tell({ kind: 'run', run: runInfo(1, 'running', { tags: ['one'] }) });
+    expect([field(), field().value]).toEqual([typing, 'half a sen']);
+    typing.value = '**半分**';
+    enter({ ctrlKey: true, isComposing: true });
+    // A note has several lines.
+    enter();
+    expect([typing.tagName, said]).toEqual(['TEXTAREA', [{ tags: ['one'] }]]);
+    typing.value += '\n\nsecond';
+    enter({ ctrlKey: true });
+    const note = '**半分**\n\nsecond';
+    await vi.waitFor(() => expect(said).toEqual([{ tags: ['one'] }, { note }]));
+    expect(text(node, '.jpd-about')).toContain('one');
+    source.tell({ kind: 'run', run: runInfo(1, 'running', { note }) });
+    await vi.waitFor(() => expect(drawn).toEqual([['text/markdown', note]]));
+    expect(text(node, '.jpd-about-note')).toBe('drawn');
+  });
+
+  it('stops, and kills when asked again, but not by a double click', async () => {
     const source = new FakeSource(runInfo(2));
     const node = await show(source);
-    byName(node, 'Stop').click();
-    await vi.waitFor(() => expect(text(node, '[role=status]')).toBe('Stopping the run'));
-    byName(node, 'Kill').click();
+    vi.useFakeTimers();
+    const stop = byName(node, 'Stop');
+    stop.focus();
+    stop.click();
+    stop.click();
+    await vi.advanceTimersByTimeAsync(0);
+    expect(text(node, '[role=status]')).toBe('Stopping the run');
+    stop.click();
+    expect([stop.textContent, source.stops]).toEqual(['Stopping …', [false]]);
+    // The focus stays, and Enter twice is no other thing.
+    expect([document.activeElement, stop.getAttribute('aria-disabled')]).toEqual([stop, 'true']);
+    await vi.advanceTimersToNextTimerAsync();
+    await vi.advanceTimersByTimeAsync(3000);
+    expect(stop.textContent).toBe('Kill');
+    stop.click();
+    stop.click();
     expect(source.stops).toEqual([false, true]);
+    vi.useRealTimers();
     source.tell({ kind: 'run', run: runInfo(2, 'stopped') });
     expect(node.querySelector<HTMLElement>('.jpd-stop')?.hidden).toBe(true);
   });
@@ -279,23 +377,41 @@ describe('files', () => {
 });
 
 describe('the logs', () => {
-  it('say that nothing was printed, in less room once nothing can come', async () => {
+  it('say that nothing was printed, in little room', async () => {
     const source = new FakeSource(runInfo(2));
     const node = await show(source);
     const message = node.querySelector<HTMLElement>('.jpd-log-message')!;
     await vi.waitFor(() => expect(message.textContent).toBe('Nothing printed yet'));
     expect(message.hidden).toBe(false);
-    expect(node.querySelector('.jpd-log-short')).toBeNull();
+    expect(node.querySelector('.jpd-log-short')).not.toBeNull();
     source.tell({ kind: 'run', run: runInfo(2, 'succeeded') });
-    expect(message.textContent).toBe('Nothing was printed');
+    await vi.waitFor(() => expect(message.textContent).toBe('Nothing was printed'));
+    await vi.waitFor(() => expect(message.hidden).toBe(false));
     expect(node.querySelector('.jpd-log-short')).not.toBeNull();
   });
 
+  it('do not say that nothing was printed before the last lines have come', async () => {
+    const source = new FakeSource(runInfo(1));
+    const node = await show(source);
+    const message = node.querySelector<HTMLElement>('.jpd-log-message')!;
+    await vi.waitFor(() => expect(message.hidden).toBe(false));
+    const said = new Set<string | null>();
+    const note = () => message.hidden || said.add(message.textContent);
+    new MutationObserver(note).observe(message, { attributes: true, childList: true });
+    source.lines.push('at the very end');
+    source.tell({ kind: 'run', run: runInfo(1, 'succeeded') });
+    note();
+    await vi.waitFor(() => expect(text(node, '.jpd-log')).toContain('at the very end'));
+    expect([...said]).not.toContain('Nothing was printed');
+  });
+
   it.each([
-    [3, true],
-    [4, false]
-  ])('of %d lines: short is %s', async (count, short) => {
-    const source = new FakeSource(runInfo(1, 'succeeded'));
+    [3, 'succeeded', true],
+    [4, 'succeeded', false],
+    [3, 'running', true],
+    [4, 'running', false]
+  ] as const)('of %d lines, %s: short is %s', async (count, state, short) => {
+    const source = new FakeSource(runInfo(1, state));
     source.lines = Array.from({ length: count }, (_, n) => `line ${n}`);
     const node = await show(source);
     await vi.waitFor(() => expect(all(node, '.jpd-row').length).toBe(count));
@@ -389,6 +505,47 @@ describe('the logs', () => {
     expect(text(node, '.jpd-row-current mark')).toBe('needle');
     press(search, 'Enter', { shiftKey: true });
     expect(text(node, '.jpd-hits')).toBe('1/4');
+  });
+
+  it('clear the count of a search at once, say that they search, and end the search before', async () => {
+    const source = new FakeSource(runInfo(1));
+    const node = await show(source);
+    const search = node.querySelector<HTMLInputElement>('[type=search]') as HTMLInputElement;
+    const hits = node.querySelector<HTMLElement>('.jpd-hits') as HTMLElement;
+    const signals: AbortSignal[] = [];
+    const answers: ((count: number) => void)[] = [];
+    source.logSearch = (_of, _query, signal) => {
+      signals.push(signal as AbortSignal);
+      return new Promise(done =>
+        answers.push(count => done({ hits: [], count, truncated: false }))
+      );
+    };
+    const type = (value: string) => {
+      search.value = value;
+      search.dispatchEvent(new Event('input'));
+    };
+    type('a');
+    expect(hits.getAttribute('aria-busy')).toBe('true');
+    await vi.waitFor(() => expect(answers.length).toBe(1));
+    answers[0](7);
+    await vi.waitFor(() => expect(hits.textContent).toBe('7'));
+    expect(hits.getAttribute('aria-busy')).toBe(null);
+    type('ab');
+    expect([hits.textContent, hits.getAttribute('aria-busy')]).toEqual(['', 'true']);
+    await vi.waitFor(() => expect(answers.length).toBe(2));
+    type('abc');
+    expect(signals.map(({ aborted }) => aborted)).toEqual([false, true]);
+    await vi.waitFor(() => expect(answers.length).toBe(3));
+    answers[1](8);
+    answers[2](9);
+    await vi.waitFor(() => expect(hits.textContent).toBe('9'));
+    // Why an expression cannot be searched for is there to be read.
+    source.logSearch = () => Promise.reject(new Error('not a regular expression: missing )'));
+    type('(');
+    await vi.waitFor(() => expect(hits.textContent).toContain('missing )'));
+    expect(search.getAttribute('aria-invalid')).toBe('true');
+    type('');
+    expect([hits.textContent, hits.getAttribute('aria-busy')]).toEqual(['', null]);
   });
 
   it('end with what is not finished, such as bars', async () => {
@@ -516,19 +673,32 @@ describe('the metrics', () => {
 
   it('are a mean and a band of more than four ranks, with the lines of those that are chosen', async () => {
     const source = new FakeSource(runInfo(8));
-    const parts = { steps: [0, 1], mean: [2, 1], min: [1, 0], max: [3, 2] };
+    const parts = {
+      ...{ steps: [0, 1], mean: [2, 1], min: [1, 0], max: [3, 2] },
+      ...{ times: [], whole: 2, ranks: [] }
+    };
     source.curveList = [{ ...curve(8), band: parts }];
     const node = await show(source);
     await vi.waitFor(() => expect(plots.alive).toBe(1));
     const lines = () => (plots.data.at(-1) as unknown[]).length - 1;
     const [band, , , third] = all(node, '.jpd-rank-toggles button');
-    expect([band.getAttribute('aria-pressed'), lines()]).toEqual(['true', 3]);
+    // The mean has a second line for what only some ranks have reached.
+    expect([band.getAttribute('aria-pressed'), lines()]).toEqual(['true', 4]);
     third.click();
-    expect(lines()).toBe(4);
+    expect(lines()).toBe(5);
     band.click();
     expect(lines()).toBe(1);
     third.click();
     expect(lines()).toBe(8);
+  });
+
+  it('go over all attempts, and say where each begins', async () => {
+    const source = new FakeSource(runInfo(1));
+    source.curveList = [{ ...curve(1), attempts: [{ attempt: 1, step: 6 }] }];
+    const node = await show(source);
+    await vi.waitFor(() => expect(plots.alive).toBe(1));
+    const label = node.querySelector('.jpd-chart-box')?.getAttribute('aria-label');
+    expect(label).toMatch(/; attempt 1 from step 6$/);
   });
 
   it('stand in sections, are filtered by name, and one is large', async () => {
@@ -552,9 +722,7 @@ describe('the metrics', () => {
     type('grad/m[12]');
     expect(all(node, '.jpd-chart-section:not([hidden]) .jpd-chart-name').length).toBe(2);
     type('grad/m[');
-    expect(text(node, '.jpd-metrics > .jpd-muted:not([hidden])')).toBe(
-      'No metric is called like that'
-    );
+    expect(text(node, '.jpd-metrics > .jpd-muted:not([hidden])')).toBe('No matching metric');
     type('');
     expect(shown()).toEqual(names.slice(0, 13));
     const large = () => all(node, '.jpd-chart-large .jpd-chart-name').map(one => one.textContent);
@@ -569,7 +737,8 @@ describe('the metrics', () => {
     const source = new FakeSource(runInfo(2));
     const lossy: ICurve = curve(2);
     const special = [{ step: 1, value: 'NaN' }];
-    lossy.ranks[1] = { ...lossy.ranks[1], values: [2, null], special };
+    const not_finite = { count: 1, last: special[0], since: 1 };
+    lossy.ranks[1] = { ...lossy.ranks[1], values: [2, null], special, not_finite };
     source.curveList = [lossy];
     const node = await show(source);
     await vi.waitFor(() => expect(text(node, '.jpd-chart-special')).toBe('NaN from step 1 [1]'));
@@ -651,6 +820,16 @@ describe('how a run ends', () => {
     const node = await show(source);
     await vi.waitFor(() => expect(all(node, '.jpd-frame').length).toBe(30));
     expect(all(node, '.jpd-failure > details[open]').length).toBe(0);
+  });
+
+  it('reads a card and results again that could not be read', async () => {
+    const source = new FakeSource(runInfo(1, 'failed'));
+    source.cardTold = card;
+    const asked = vi.spyOn(source, 'card').mockRejectedValueOnce(new Error('503'));
+    const results = vi.spyOn(source, 'results').mockRejectedValueOnce(new Error('503'));
+    const node = await show(source);
+    await vi.waitFor(() => expect(node.querySelector('.jpd-failure')).not.toBeNull(), 4000);
+    expect([asked.mock.calls.length, results.mock.calls.length]).toEqual([2, 2]);
   });
 
   it('a run that was stopped while it hung says where its ranks were', async () => {
@@ -746,9 +925,9 @@ describe('how a run ends', () => {
       'Rank 1 failed firsthost node-0, exit code 1'
     ]);
     expect([...choice.options].map(option => option.text)).toEqual([
-      'attempt 3',
       'attempt 2',
-      'attempt 1'
+      'attempt 1',
+      'attempt 0'
     ]);
     choice.selectedIndex = 2;
     choice.dispatchEvent(new Event('change'));
@@ -785,7 +964,7 @@ describe('how a run ends', () => {
     expect(node.querySelectorAll('.jpd-notice')).toHaveLength(1);
     expect(text(node, '.jpd-notice')).toContain('The supervisor is gone');
     expect(text(node, '.jpd-notice')).toContain(
-      'Stop ends them; %dist attach r-1 takes the run on'
+      'Stop ends the ranks. %dist attach r-1 starts a new supervisor'
     );
     expect(results).not.toHaveBeenCalled();
     const stop = byName(node, 'Stop');
@@ -808,6 +987,31 @@ describe('how a run ends', () => {
     await vi.waitFor(() => expect(node.querySelector('.jpd-notice-warning')).toBeNull());
     expect(text(node, '.jpd-stack b')).toBe('Ranks 0-1');
     expect(node.querySelector<HTMLElement>('.jpd-stacks-box')?.hidden).toBe(false);
+  });
+
+  it('ranks that wait for their user: a button leads to their prompt, where there is a way', async () => {
+    const waits = {
+      waiting: [1],
+      reason: 'rank 1 waits at In[4], line 14 (to answer: %dist debug)'
+    };
+    const source = new FakeSource(runInfo(3, 'running', waits));
+    const debug = vi.fn().mockRejectedValue(new Error('No notebook is open.'));
+    view = new RunView({ source, debug });
+    const { node } = view;
+    const label = '[aria-label="Answer the ranks that wait for you"]';
+    await vi.waitFor(() => expect(node.querySelector<HTMLElement>(label)?.hidden).toBe(false));
+    expect(text(node, '.jpd-detail')).toContain('Rank 1 waits at In[4], line 14');
+    const button = node.querySelector<HTMLElement>(label) as HTMLElement;
+    button.click();
+    expect(debug.mock.calls[0][0].id).toBe('r-1');
+    await vi.waitFor(() => expect(button.title).toBe('No notebook is open.'));
+    source.tell({ kind: 'run', run: runInfo(3, 'running') });
+    expect(button.hidden).toBe(true);
+    view.dispose();
+    view = new RunView({ source: new FakeSource(runInfo(3, 'running', waits)) });
+    const bare = view.node;
+    await vi.waitFor(() => expect(text(bare, '.jpd-detail')).toContain('Rank 1 waits'));
+    expect(bare.querySelector<HTMLElement>(label)?.hidden).toBe(true);
   });
 
   it('a run that is not here: says where it was looked for', async () => {

@@ -46,6 +46,10 @@ describe('ClustersModel', () => {
       text: 'Works: answered in 2.5 s'
     });
     expect(server.listeners.size).toBe(0);
+    // The run of a test that has passed is no longer among the runs.
+    expect(server.asked).toContain(`remove ${id}`);
+    model.dismissTest('local');
+    expect(model.test('local')).toBeUndefined();
   });
 
   it('reads the clusters anew when a run that launches one has ended', async () => {

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { merge } from '../../src/compare';
+import { over } from '../../src/compare/axis';
+import { lastValues } from '../../src/run/charttitle';
 import type { ICurve, ICurves } from '../../src/run/source';
 
 function curves(...all: ICurve[]): ICurves {
@@ -11,34 +13,27 @@ function line(rank: number, values: (number | null)[], steps = values.map((_, i)
 }
 
 describe('merge', () => {
-  it('makes a line of each run: the mean of its ranks, step by step', () => {
-    const first = curves({
-      name: 'loss',
-      band: null,
-      ranks: [line(0, [4, 2]), line(1, [2, null, 9])]
-    });
-    const second = curves({ name: 'loss', band: null, ranks: [line(0, [7], [5])] });
-    expect(merge([first, second])).toEqual([
-      {
-        name: 'loss',
-        band: null,
-        ranks: [line(0, [3, 2, 9]), { ...line(1, [7], [5]) }]
-      }
-    ]);
-  });
-
-  it('takes the mean of the band, and puts first what more runs have', () => {
-    const band = { steps: [0], mean: [5], min: [1], max: [9] };
+  it('makes a line of each run: the mean of its ranks as far as all have come', () => {
+    const band = {
+      ...{ steps: [0, 1, 2], mean: [3, 2.0000001, 9], min: [2, 2, 9], max: [4, 2, 9] },
+      ...{ times: [10, 11, 12], whole: 2, ranks: [1] }
+    };
+    const last = { step: 1, mean: 2.00000011, min: 2, max: 2, ranks: 2, of: 2 };
     const first = curves(
       { name: 'own', band: null, ranks: [line(0, [1])] },
-      { name: 'loss', band, ranks: [line(0, [1])] }
+      { name: 'loss', band, last, ranks: [line(0, [4, 2]), line(1, [2, 2, 9])] }
     );
-    const second = curves({ name: 'loss', band: null, ranks: [line(0, [6])] });
+    const second = curves({ name: 'loss', band: null, ranks: [line(0, [7], [5])] });
     const merged = merge([first, second]);
+    // What more runs have comes first.
     expect(merged.map(one => one.name)).toEqual(['loss', 'own']);
-    expect(merged[0].ranks.map(rank => [rank.rank, rank.values])).toEqual([
-      [0, [5]],
-      [1, [6]]
+    // The last value is the one of the table, not rounded for a drawing.
+    const mean = { ...line(0, [3, 2.00000011]), times: [10, 11] };
+    expect(merged[0].ranks).toEqual([mean, { ...line(1, [7], [5]) }]);
+    expect(lastValues(merged[0], new Set([0]))?.mean).toBe(last.mean);
+    // Over time: the mean of each step, at the mean of the ranks' times.
+    expect(merge([over(first, 'time', 8)])[0].ranks).toMatchObject([
+      { steps: [2, 3], values: [3, 2.00000011] }
     ]);
   });
 

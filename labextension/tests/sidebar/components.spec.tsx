@@ -53,7 +53,7 @@ describe('RunsSection', () => {
   const did = vi.fn();
 
   async function show(
-    change: { comparing?: boolean; elsewhere?: string } = {}
+    change: { comparing?: boolean; elsewhere?: string; notebook?: boolean } = {}
   ): Promise<RunsModel> {
     const model = new RunsModel({ server, trans });
     await model.refresh();
@@ -72,6 +72,12 @@ describe('RunsSection', () => {
           onCompare={ids => did('compare', ids.length)}
           onStartCompare={() => did('choose')}
           onEndCompare={() => did('end')}
+          onMenu={(runs, at, rename) => {
+            did('menu', ...runs.map(run => run.name), at.clientX);
+            rename();
+          }}
+          onFirstCell={change.notebook ? () => did('first cell') : null}
+          onExample={() => did('example')}
         />
       );
     model.changed.connect(render);
@@ -148,12 +154,70 @@ describe('RunsSection', () => {
     expect(box.textContent).toContain('/other/runs');
   });
 
+  it('has a menu for a run, or for all that are selected', async () => {
+    server.all = [makeRun(1), makeRun(2), makeRun(3)];
+    const menu = (name: string) => {
+      const event = new MouseEvent('contextmenu', { bubbles: true, cancelable: true, clientX: 5 });
+      const row = all('.jpd-sb-row').find(one => one.textContent?.includes(name));
+      act(() => void row?.dispatchEvent(event));
+      return event.defaultPrevented;
+    };
+    await show();
+    expect(menu('In[2]')).toBe(true);
+    expect(did.mock.calls).toEqual([['menu', 'In[2]', 5]]);
+    expect(named('Name of the run')).not.toBeNull();
+    press(named('Name of the run'), 'Escape');
+    const model = await show({ comparing: true });
+    act(() => [0, 1].forEach(at => model.toggleSelected(server.all[at].id)));
+    menu('In[3]');
+    menu(server.all[0].name);
+    expect(did.mock.calls).toEqual([
+      ['menu', 'In[3]', 5],
+      ['menu', ...model.runs.filter(run => model.selected.includes(run.id)).map(run => run.name), 5]
+    ]);
+  });
+
   it('offers a way back from a filter that nothing passes', async () => {
     server.all = [makeRun(1)];
     const model = await show();
     await act(() => model.setFilter({ text: 'xyz' }));
     expect(box.textContent).toContain('No run matches');
     expect(named('Filter runs by text')).not.toBeNull();
+  });
+
+  it('leads to a first run, in the notebook in front or in a new one', async () => {
+    const button = (text: string) => all('button').find(one => one.textContent === text);
+    await show();
+    expect(button('Insert into notebook')).toBeUndefined();
+    act(() => button('Open an example')?.click());
+    expect(did).toHaveBeenCalledWith('example');
+    await show({ notebook: true });
+    act(() => button('Insert into notebook')?.click());
+    expect(did).toHaveBeenCalledWith('first cell');
+    // What is shown can be pasted as one cell: the magic is its first line.
+    expect(all('pre')[0].textContent).toMatch(/^%%distribute -np 2\n/);
+  });
+
+  it('sorts by a name and a direction', async () => {
+    server.all = [1, 2].map(at => makeRun(at, { final: { loss: at }, parameters: { lr: at } }));
+    const model = await show();
+    const by = named('Sort runs by') as HTMLSelectElement;
+    const choose = (value: string) =>
+      act(async () => {
+        by.value = value;
+        by.dispatchEvent(new Event('change', { bubbles: true }));
+      });
+    expect(by.value).toBe('created');
+    expect([...by.querySelectorAll('optgroup option')].map(one => one.textContent)).toEqual([
+      'loss',
+      'lr'
+    ]);
+    await choose('metric:loss');
+    expect(model.filter.sort).toBe('metric:loss');
+    await act(async () => named('Lowest first. Press for highest first')?.click());
+    expect(model.filter.sort).toBe('-metric:loss');
+    await choose('created');
+    expect(model.filter.sort).toBeNull();
   });
 
   it('says why there is no list', async () => {
@@ -194,6 +258,10 @@ describe('ClustersSection', () => {
   it('has a card for each cluster and backend, with what was found or what is missing', async () => {
     server.saved = [{ name: 'box', backend: 'local', options: { np: 4 }, problem: null }];
     await show();
+    // What cannot be used is folded, behind what can.
+    expect(all('li').length).toBe(2);
+    act(() => all('.jpd-sb-fold')[0].click());
+    expect(all('.jpd-sb-fold')[0].getAttribute('aria-expanded')).toBe('true');
     const cards = all('li').map(card => card.textContent);
     expect(cards[0]).toContain('local × 4');
     expect(cards[1]).toContain('2 cores');
@@ -205,6 +273,7 @@ describe('ClustersSection', () => {
     const hangs = { ...LOCAL, name: 'hangs', detail: {}, problem: 'has not answered' };
     server.backends = async () => [LOCAL, broken, hangs];
     await show();
+    act(() => all('.jpd-sb-fold')[0].click());
     const cards = all('li').map(card => card.textContent);
     expect(cards[0]).toContain('2 cores');
     expect(cards[1]).toContain('SystemExit: 3');
@@ -232,6 +301,7 @@ describe('ClustersSection', () => {
   it('uses a cluster with one click, also where the kernel alone may have its engine', async () => {
     server.saved = [{ name: 'box', backend: 'local', options: {}, problem: null }];
     await show('box');
+    act(() => all('.jpd-sb-fold')[0].click());
     const [box_, local, ray] = all('[data-main]');
     expect(box_.getAttribute('aria-pressed')).toBe('true');
     act(() => local.click());

@@ -6,6 +6,7 @@ import { ClustersModel } from '../../src/model/clusters';
 import { NotebookChoices } from '../../src/model/notebooks';
 import { RunsModel } from '../../src/model/runs';
 import { pillText, StatusPill } from '../../src/pill';
+import { secondsLeft } from '../../src/run/pace';
 import type { IDistributed } from '../../src/tokens';
 import { FakeServer, makeRun } from './fakeserver';
 
@@ -50,6 +51,9 @@ describe('the pill', () => {
     pill.dispose();
     const rest = (rate: number) => makeRun(1, { progress: { n: 1, total: 1001, desc: '', rate } });
     expect(pillText([rest(100)], trans)).toBe('1 run · 0 % · < 1 min');
+    // The header and the sidebar say the same.
+    expect(secondsLeft({ n: 1, total: 4, rate: 0.7, desc: '' })).toBe(5);
+    expect(secondsLeft({ n: 1, total: null, rate: 0.7, desc: '' })).toBeNull();
     expect(pillText([rest(0.1)], trans)).toBe('1 run · 0 % · 3 h');
     runs.dispose();
   });
@@ -82,7 +86,7 @@ describe('the end of a run', () => {
 
   it('is told to who looks elsewhere', async () => {
     const { server, runs, dist } = await world();
-    const opener = { open: vi.fn(), compare: vi.fn(), table: vi.fn() };
+    const opener = { open: vi.fn(), compare: vi.fn(), table: vi.fn(), menu: vi.fn() };
     new EndNotices({ runs, dist, opener, wanted: () => true });
     server.set(server.all[0].id, { state: 'succeeded', ended: 100 });
     expect(Toast.success).toHaveBeenCalledWith('In[1]: succeeded after 1:39', expect.anything());
@@ -104,7 +108,7 @@ describe('the end of a run', () => {
 
   it('is not told of what is in sight, was stopped, was short, or is not wanted', async () => {
     const { server, runs, dist } = await world();
-    const opener = { open: vi.fn(), compare: vi.fn(), table: vi.fn() };
+    const opener = { open: vi.fn(), compare: vi.fn(), table: vi.fn(), menu: vi.fn() };
     let wanted = true;
     new EndNotices({ runs, dist, opener, wanted: () => wanted });
     const seen = document.createElement('div');

@@ -1,6 +1,7 @@
 /** A server that keeps its runs and clusters in memory, and says no where the real one would. */
 import { ApiError } from '../../src/api';
 import type { IAbout, IEnvironment } from '../../src/answers/runs';
+import type { ISessionInfo } from '../../src/answers/sessions';
 import type {
   IAboutChange,
   IBackend,
@@ -100,6 +101,7 @@ export const RAY: IBackend = {
 export class FakeServer implements IServer {
   all: IRunInfo[] = [];
   saved: ICluster[] = [];
+  sessions: ISessionInfo[] = [];
   down: Error | null = null;
   /** What is wrong with any form. */
   problems: IFormMeaning['problems'] = [];
@@ -129,7 +131,8 @@ export class FakeServer implements IServer {
       total: found.length,
       notebooks: [...new Set(notebooks)],
       root: '/runs',
-      hint: this.all.length ? null : 'This server looks for runs in /runs.'
+      hint: this.all.length ? null : 'This server looks for runs in /runs.',
+      sessions: this.sessions
     };
   }
 
@@ -221,6 +224,13 @@ export class FakeServer implements IServer {
     const run = makeRun(900_000, { state: 'running', ended: null });
     this.all = [...this.all, run];
     return { run_id: run.id, hosts: [] };
+  }
+
+  async session(name: string, action: 'close' | 'restart'): Promise<void> {
+    this._ask(`${action} ${name}`);
+    if (action === 'close') {
+      this.sessions = this.sessions.filter(one => one.name !== name);
+    }
   }
 
   async launchRay(verb: LaunchVerb, file: string): Promise<string> {

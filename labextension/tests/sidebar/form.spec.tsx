@@ -20,6 +20,20 @@ const WITH_FORM: IBackend = {
     { title: 'Run', fields: ['cold'] }
   ]
 };
+/** Installed, and with nothing to run on. */
+const NOWHERE: IBackend = {
+  ...LOCAL,
+  name: 'kubernetes',
+  no_site: 'No kubeconfig was found.',
+  run_schema: {
+    properties: {
+      hosts: {
+        ...{ type: 'string', title: 'Hosts', metavar: 'A:4,B:4' },
+        wanted: 'hosts such as node1:4,node2:4'
+      }
+    }
+  }
+};
 let root: Root;
 let box: HTMLElement;
 let server: FakeServer;
@@ -35,7 +49,13 @@ beforeEach(() => {
   server = new FakeServer();
   model = new ClustersModel(server, trans);
   done = vi.fn();
+  discarding = false;
+  discards.length = 0;
 });
+
+/** What is answered when the form asks whether it may discard, and how often it has asked. */
+let discarding = false;
+const discards: boolean[] = [];
 
 afterEach(() => {
   act(() => root.unmount());
@@ -75,7 +95,7 @@ async function show(options: Record<string, unknown> = {}, name = 'mine'): Promi
   act(() =>
     root.render(
       <ClusterForm
-        backends={[WITH_FORM, RAY]}
+        backends={[WITH_FORM, RAY, NOWHERE]}
         name={name}
         data={{ backend: 'local', options }}
         oldName={null}
@@ -85,6 +105,7 @@ async function show(options: Record<string, unknown> = {}, name = 'mine'): Promi
           await model.save(saved, data, null);
           done(test);
         }}
+        mayDiscard={async () => discards.push(discarding) > 0 && discarding}
         onCancel={() => done('cancelled')}
         onInstall={cell => done(cell)}
       />
@@ -94,6 +115,14 @@ async function show(options: Record<string, unknown> = {}, name = 'mine'): Promi
 }
 
 describe('ClusterForm', () => {
+  it('warns when the backend has nothing to run on, and shows examples in its fields', async () => {
+    await show();
+    expect(box.textContent).not.toContain('No kubeconfig was found.');
+    choose('kubernetes');
+    expect(box.querySelector('[role=note]')?.textContent).toBe('No kubeconfig was found.');
+    expect(field('hosts')?.placeholder).toBe('node1:4,node2:4');
+  });
+
   it('binds every label and help to its field, the few that matter first', async () => {
     await show();
     expect(labels()).toEqual(['Name', 'Backend', 'Workers', 'Environment']);
@@ -124,7 +153,7 @@ describe('ClusterForm', () => {
       type(search, words);
       expect(labels().slice(2)).toEqual(found);
     }
-    expect(box.textContent).toContain('No option fits “nonsense”.');
+    expect(box.textContent).toContain('No option matches “nonsense”.');
     const escape = () =>
       act(() => {
         search?.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape', bubbles: true }));
@@ -134,7 +163,28 @@ describe('ClusterForm', () => {
     expect(done).not.toHaveBeenCalled();
     escape();
     expect(done).toHaveBeenCalledWith('cancelled');
+    expect(discards).toEqual([]);
     expect(fits(formFields(WITH_FORM)[1], 'envi')).toBe(true);
+  });
+
+  it('asks before Escape throws away what was typed', async () => {
+    await show();
+    const escape = (isComposing = false) =>
+      act(async () => {
+        const event = { key: 'Escape', bubbles: true, isComposing };
+        field('name')?.dispatchEvent(new KeyboardEvent('keydown', event));
+      });
+    type(field('name'), 'typed');
+    // An input method takes its own Escape.
+    await escape(true);
+    expect(discards).toEqual([]);
+    await escape();
+    expect(discards).toEqual([false]);
+    expect(done).not.toHaveBeenCalled();
+    expect(field('name')?.value).toBe('typed');
+    discarding = true;
+    await escape();
+    expect(done).toHaveBeenCalledWith('cancelled');
   });
 
   it('shows live what it means, and asks once for many keys', async () => {
@@ -209,8 +259,9 @@ describe('ClusterForm', () => {
   it('puts what is said of the name at the name, and other answers beside the buttons', async () => {
     await show();
     const save = vi.spyOn(server, 'saveCluster');
-    const refuse = (message: string) => save.mockRejectedValueOnce(new ApiError(message, 400, {}));
-    refuse("A cluster 'mine' already exists. Choose another name");
+    const refuse = (message: string, data = {}) =>
+      save.mockRejectedValueOnce(new ApiError(message, 400, data));
+    refuse("A cluster 'mine' already exists. Choose another name", { field: 'name' });
     await click('Save');
     expect(errorOf('name')).toContain('Choose another name');
     type(field('name'), 'other');

@@ -25,7 +25,7 @@ describe('RunningRuns', () => {
         notebooks: new NotebookChoices(null),
         settings: null
       },
-      { open, table: vi.fn(), compare: vi.fn() }
+      { open, table: vi.fn(), compare: vi.fn(), menu: vi.fn() }
     );
     const changed = vi.fn();
     manager.runningChanged.connect(changed);

@@ -3,6 +3,8 @@ import { over } from '../../src/compare/axis';
 import { diffLines, folded } from '../../src/compare/codediff';
 import { differences } from '../../src/compare/differences';
 import { contentsPath } from '../../src/cellactions';
+import { runState } from '../../src/run/context';
+import type { IRunSummary } from '../../src/run/source';
 import { english } from '../../src/run/trans';
 import { columnsOf, grouped, ofGroup, sorted, usual } from '../../src/table/columns';
 import { RunsTable } from '../../src/table/view';
@@ -11,7 +13,8 @@ import { FakeServer, makeRun } from '../sidebar/fakeserver';
 const told = (index: number) =>
   makeRun(index, {
     parameters: { lr: index / 10, model: index % 2 ? 'vit' : 'resnet', seed: 7 },
-    final: { loss: 10 - index }
+    final: { loss: 10 - index },
+    extremes: { loss: [index, 20] }
   });
 
 describe('columns', () => {
@@ -33,13 +36,40 @@ describe('columns', () => {
     expect(names(true)).toEqual(['In[1]', 'In[2]', 'In[3]', 'In[9]']);
   });
 
+  it('names a stalled run, and a tuning run without ranks', () => {
+    const text = (run: IRunSummary) =>
+      columnsOf([run], english)
+        .find(one => one.id === 'where')!
+        .text(run);
+    expect(text({ ...runs[0], backend: 'local', world_size: 0 })).toBe('local');
+    expect(text({ ...runs[0], backend: 'local', world_size: 2 })).toBe('local × 2');
+    const stalled = { ...runs[0], state: 'running', stall: { since: 1, noticed: 2 } } as const;
+    expect(runState(stalled, english)).toBe('Stalled');
+  });
+
+  it('has the extremes of metrics to choose, and a group for each tag', () => {
+    expect(column('min:loss').text(runs[1])).toBe('2');
+    expect(column('max:loss').label).toBe('loss (max)');
+    expect(usual(columns, runs)).not.toContain('min:loss');
+    const tagged = [
+      { ...runs[0], tags: ['a', 'b'] },
+      { ...runs[1], tags: ['b'] }
+    ];
+    const groups = grouped([...tagged, runs[2]], column('tags'));
+    expect(groups.map(one => [one.key, one.runs.length])).toEqual([
+      ['a', 1],
+      ['b', 2],
+      ['', 1]
+    ]);
+  });
+
   it('says of a group what all have, else the mean', () => {
     const [vit] = grouped(runs, column('param:model'));
     expect([vit.key, vit.runs.length]).toEqual(['vit', 2]);
     const said = ['param:seed', 'param:lr', 'metric:loss', 'cell'].map(id =>
       ofGroup(column(id), vit.runs, english)
     );
-    expect(said).toEqual(['7', '2 values', '⌀ 8', '']);
+    expect(said).toEqual(['7', '2 values', 'mean 8 (7 – 9)', '']);
   });
 });
 
@@ -84,6 +114,10 @@ describe('RunsTable', () => {
     lr().click();
     expect(rows()[0].textContent).toContain('In[4]');
     expect(all('th[data-id="param:lr"]')[0].getAttribute('aria-sort')).toBe('descending');
+    lr().click();
+    expect(all('th[data-id="param:lr"]')[0].getAttribute('aria-sort')).toBe('none');
+    lr().click();
+    lr().click();
     const group = named('Group runs by') as HTMLSelectElement;
     group.value = 'param:model';
     group.dispatchEvent(new Event('change'));
@@ -99,14 +133,55 @@ describe('RunsTable', () => {
     await show(3);
     const compare = all('.jpd-runs-bar button').find(one => one.textContent === 'Compare')!;
     expect((compare as HTMLButtonElement).disabled).toBe(true);
-    named('Compare In[1]').click();
-    named('Compare In[2]').click();
+    named('Select In[1]').click();
+    named('Select In[2]').click();
     compare.click();
     all('.jpd-runs-name')[0].click();
     expect(did.mock.calls).toEqual([
       ['compare', 2],
       ['open', server.all[2].id]
     ]);
+  });
+
+  it('is read while runs go on, however often they change, and durations tick', async () => {
+    vi.useFakeTimers();
+    await show(2);
+    const { id } = server.all[1];
+    server.set(id, { state: 'running', ended: null, started: 1000, host_time: 1010.5 });
+    const asked = () => server.asked.filter(one => one.startsWith('runs')).length;
+    const before = asked();
+    for (let change = 0; change < 12; change++) {
+      server.tell('runs', { kind: 'runs' });
+      await vi.advanceTimersByTimeAsync(500);
+    }
+    expect([4, 5, 6, 7]).toContain(asked() - before);
+    const took = () =>
+      table.node.querySelector(`tr[data-id="${id}"] td:nth-child(${column})`)?.textContent;
+    const heads = all('thead th, thead td');
+    const column = heads.findIndex(one => one.dataset.id === 'duration') + 1;
+    expect(took()).toMatch(/^1\d s …$/);
+    const shown = took();
+    await vi.advanceTimersByTimeAsync(3000);
+    expect(took()).not.toBe(shown);
+    vi.useRealTimers();
+  });
+
+  it('keeps columns and focus while a filter is typed, and says when nothing matches', async () => {
+    await show(3);
+    const filter = named('Filter runs by text') as HTMLInputElement;
+    const heads = () => all('th[data-id]').map(one => one.dataset.id);
+    const before = heads();
+    named('Select In[1]').focus();
+    await table.refresh();
+    expect(document.activeElement).toBe(named('Select In[1]'));
+    filter.value = 'nothing has this';
+    filter.dispatchEvent(new Event('input'));
+    await vi.waitFor(() => expect(rows().length).toBe(0));
+    expect(heads()).toEqual(before);
+    const [again] = all('.jpd-runs-empty button');
+    expect(all('.jpd-runs-empty')[0].textContent).toContain('No run matches this filter');
+    again.click();
+    await vi.waitFor(() => expect(rows().length).toBe(3));
   });
 
   it('has the columns that are chosen, also the next time', async () => {

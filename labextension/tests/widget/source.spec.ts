@@ -196,6 +196,7 @@ describe('a kernel that cannot be heard', () => {
     open(snapshot(100, 20));
     expect((await source.run()).state).toBe('running');
     expect((await source.curves(2000)).names).toEqual(['loss']);
+    expect((await source.profile()).ranks).toEqual([]); // as in notebooks that were saved without it
     const page = await source.logPage(null, -200, 200);
     expect([page.start, page.total, page.lines.length]).toEqual([80, 100, 20]);
     expect(model.asked('log_page')).toEqual([]);
@@ -249,11 +250,11 @@ describe('no kernel', () => {
     open(snapshot(1000, 200, { told: false, final: true }));
     vi.advanceTimersByTime(3_100);
     expect(refused).toEqual([
-      'Its kernel is not there: of the log you see the last 200 of 1,000 lines.'
+      'The kernel of this run is not connected. The log shows the last 200 of 1,000 lines.'
     ]);
     const page = await source.logPage(null, 0, 200);
     expect([page.start, page.total, page.lines[0].text]).toEqual([0, 200, 'line 800']);
-    await expect(source.stop(false)).rejects.toThrow('The kernel is gone');
+    await expect(source.stop(false)).rejects.toThrow('The kernel is not connected');
   });
 
   it('and nothing saved: says that nobody answers', async () => {

@@ -141,12 +141,23 @@ def test_a_runtime_with_another_python_is_refused(monkeypatch: pytest.MonkeyPatc
     """Before a cluster is paid for that cannot read what is sent to it."""
     other = "15.4.x-cpu-ml-scala2.12" if sys.version_info[:2] != (3, 11) else "16.4.x-cpu-ml-scala2.12"
     given = {"volume": VOLUME, "host": "https://x.com", "new_cluster": True, "node_type": "m5.large"}
-    with pytest.raises(InputError, match=r"has Python 3\.\d+, but the notebook has Python 3\.\d+: a runtime"):
+    with pytest.raises(
+        InputError,
+        match=r"has Python 3\.\d+, but the notebook has Python 3\.\d+: a runtime .*\. Or add --other-python",
+    ):
         Databricks().check(1, {**given, "runtime": other})
     with pytest.raises(InputError, match=r"the cluster 'team' runs .* has Python"):
         cluster_hosts({"cluster_name": "team", "spark_version": other, "num_workers": 2}, 2)
     with pytest.raises(InputError, match=r"shared \(standard\) access"):
         cluster_hosts({"cluster_id": "c", "data_security_mode": "USER_ISOLATION"}, 2)
+
+
+def test_with_the_flag_a_runtime_may_have_another_python() -> None:
+    given = {"volume": VOLUME, "host": "https://x.com", "new_cluster": True, "node_type": "m5.large"}
+    for runtime in ("14.3.x-cpu-ml-scala2.12", "15.4.x-cpu-ml-scala2.12", "16.4.x-cpu-ml-scala2.12"):
+        Databricks().check(1, {**given, "runtime": runtime, "other_python": True})
+        found = {"cluster_name": "team", "spark_version": runtime, "num_workers": 2}
+        assert cluster_hosts(found, 2, other_python=True) == (1, 1)
 
 
 def test_ranks_are_spread_over_the_workers() -> None:

@@ -239,7 +239,7 @@ def test_another_pod_of_the_same_name_is_no_host_of_the_run(plane: Plane, runs: 
     run = runs.until_up(runs.start(FOREVER, np=1))
     pod = plane.pods()[0]
     site = Site(pod["metadata"]["name"], "an-older-one", pod["spec"]["containers"][0]["name"], "node", 1)
-    link = StreamLink(site.name, ExecTransport(Cluster(), site, None), {}, [])
+    link = StreamLink(site.name, ExecTransport(Cluster(), site, None, False), {}, [])
     link.open("stage")
     deadline = Deadline()
     with pytest.raises(LinkError, match="another pod has come to its name"):  # noqa: PT012

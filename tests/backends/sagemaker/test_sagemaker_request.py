@@ -21,7 +21,7 @@ from jupyter_dist.backends.sagemaker.account import needed_statement
 from jupyter_dist.backends.sagemaker.backend import SageMaker
 from jupyter_dist.backends.sagemaker.billing import bill, so_far
 from jupyter_dist.backends.sagemaker.client import code_archive
-from jupyter_dist.backends.sagemaker.images import OWN_PYTHON, image_of
+from jupyter_dist.backends.sagemaker.images import OWN_PYTHON, image_of, python_of
 from jupyter_dist.backends.sagemaker.instance_types import cost_line, gpus_of
 from jupyter_dist.backends.sagemaker.jobs import read
 from jupyter_dist.backends.sagemaker.options import SageMakerOptions
@@ -194,6 +194,23 @@ def test_the_image_is_found_by_region_and_framework() -> None:
     given = {**BASE, "image": None, "region": "us-east-1", "framework_version": other}
     with pytest.raises(InputError, match=f"but the notebook has Python {OWN_PYTHON}"):
         SageMaker().check(1, given)
+
+
+@pytest.mark.parametrize(
+    ("framework", "version"),
+    [("tensorflow", None), ("tensorflow", "2.14"), ("pytorch", "2.0"), ("pytorch", "2.8")],
+)
+def test_with_the_flag_a_container_may_have_another_python(framework: str, version: str | None) -> None:
+    options = {**BASE, "image": None, "region": "us-east-1", "framework": framework, "other_python": True}
+    SageMaker().check(1, {**options, "framework_version": version})
+    image = image_for(SageMakerOptions(**options, framework_version=version), "us-east-1")
+    assert image.endswith(f"-{python_of(framework, image.split(':')[1].split('-')[0])}")
+
+
+def test_with_the_flag_too_an_old_python_is_refused() -> None:
+    given = {**BASE, "image": None, "region": "us-east-1", "framework_version": "2.6.0", "py_version": "py39"}
+    with pytest.raises(InputError, match=r"has py39, and ranks need Python 3\.10 or newer"):
+        SageMaker().check(1, {**given, "framework": "tensorflow", "other_python": True})
 
 
 def test_what_it_costs_is_told_first_and_what_is_not_known_too() -> None:

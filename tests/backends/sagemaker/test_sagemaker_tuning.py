@@ -139,11 +139,28 @@ def test_what_is_asked_is_what_the_service_takes(plane: SageMakerPlane) -> None:
     asked = SageMakerOptions(**GIVEN)
     sent = Asked("dist-x", 1, "us-east-1", "p.py", "s3://b/c", {"A": "b"})
     tune = {"a": "float(0,1)", "b": "int(1,8)", "c": "choice(sgd,1.5,None)", "d": "quniform(0,1,0.25)"}
+    tune |= {"f": "ContinuousParameter(0,.9,scaling_type=ReverseLogarithmic)", "g": "IntegerParameter(1,8)"}
     search = search_for({**tune, "e": "loguniform(1e-5,1)"}, strategy="hyperband", goal="max")
     request = tuning_request(search, asked, sent, "20261122-171643-fbc982fd")
     check(plane.shape("CreateHyperParameterTuningJobRequest"), request)
-    tuned = {"a": "0.5", "b": "3", "c": '"sgd"', "d": "0.25", "e": "1e-3"}
-    assert parameters_of(search, tuned) == {"a": 0.5, "b": 3, "c": "sgd", "d": 0.25, "e": 0.001}
+    ranges = request["HyperParameterTuningJobConfig"]["ParameterRanges"]
+    scalings = {
+        each["Name"]: each["ScalingType"]
+        for kind in ("Continuous", "Integer")
+        for each in ranges[f"{kind}ParameterRanges"]
+    }
+    told = {"a": "Linear", "b": "Linear", "e": "Logarithmic", "f": "ReverseLogarithmic", "g": "Auto"}
+    assert scalings == told
+    tuned = {"f": "0.8", "g": "7", "a": "0.5", "b": "3", "c": '"sgd"', "d": "0.25", "e": "1e-3"}
+    assert parameters_of(search, tuned) == {
+        "f": 0.8,
+        "g": 7,
+        "a": 0.5,
+        "b": 3,
+        "c": "sgd",
+        "d": 0.25,
+        "e": 0.001,
+    }
     grid = search_for({"a": "int(1,3)", "c": "choice(x,y)"}, strategy="grid", max_jobs=6)
     config = tuning_request(grid, asked, sent, "r")["HyperParameterTuningJobConfig"]
     assert config["ResourceLimits"] == {"MaxNumberOfTrainingJobs": 6, "MaxParallelTrainingJobs": 4}
@@ -152,6 +169,7 @@ def test_what_is_asked_is_what_the_service_takes(plane: SageMakerPlane) -> None:
     found = re.search(objective_regex("val/acc"), "[0] loss=1.5 val/acc=0.25 n=1")
     assert found is not None
     assert found[1] == "0.25"
+    assert re.search(objective_regex("train:loss"), "[0] train:loss=0.5") is not None
     for other in ("[0] eval/acc=1.0", "[1] val/acc=1.0"):
         assert re.search(objective_regex("val/acc"), other) is None
 

@@ -35,8 +35,9 @@ from jupyter_dist.record.metrics.usage_points import parse_usage
 from jupyter_dist.showing import live
 from jupyter_dist.showing.run import Run
 from jupyter_dist.showing.screens import PlainScreen
+from tests.rigs.answering import User, waiting
 from tests.rigs.hosts import Hosts, missing
-from tests.rigs.launching import ended, launch_cell, results
+from tests.rigs.launching import ended, launch_cell, results, story
 from tests.rigs.stopwatch import Stopwatch
 
 WaitFor = Callable[..., Any]
@@ -348,6 +349,32 @@ def test_hosts_that_cannot_reach_each_other_are_told_and_another_interface_is_us
     assert f"eth0 ({hosts.address('h1')})" in str(status.reason)
 
 
+def test_ranks_of_two_hosts_are_in_one_trace(hosts: Hosts, wait_for: WaitFor) -> None:
+    source = """
+import time, torch
+weight = torch.nn.Parameter(torch.ones(8))
+optimizer = torch.optim.SGD([weight], lr=0.01)
+while True:
+    time.sleep(0.02)
+    weight.sum().backward()
+    optimizer.step()
+"""
+    among = [{"name": name, "slots": 1} for name in hosts.names[:2]]
+    run = Run(launched(hosts, source, np=2, among=among))
+    wait_for(lambda: len(run.profile) == 2, "steps of both ranks")
+    events = json.loads(run.trace(steps=5).read_text())["traceEvents"]
+    names = [one["args"]["name"] for one in events if one["name"] == "process_name"]
+    assert names == [f"rank {rank} on {reader.status(run.folder).ranks[rank].host}" for rank in range(2)]
+    first, second = (
+        [one["ts"] for one in events if one.get("cat") == "step" and one["pid"] == 1000 * rank]
+        for rank in range(2)
+    )
+    assert (len(first), len(second)) == (5, 5)
+    assert max(first[0], second[0]) < min(first[-1], second[-1]), "they have traced at the same time"
+    run.stop()
+    ended(run.folder)
+
+
 def test_a_name_that_cannot_be_resolved(hosts: Hosts) -> None:
     folder = launch_cell("ssh", "1", 1, {"hosts": [{"name": "nowhere.invalid", "slots": 1}]}, cold=False)
     assert str(ended(folder).reason).startswith("host nowhere.invalid: its name cannot be resolved")
@@ -441,13 +468,29 @@ def test_64_ranks_over_8_hosts(hosts: Hosts) -> None:
 
 
 def test_checkpoints_come_back_at_the_end(hosts: Hosts) -> None:
+    # Rank 2 fails once the other ranks have written: a failure ends ranks that are still starting.
     source = """
+import os, socket, time
 import jupyter_dist as dist
 folder = dist.checkpoint_dir()
 (folder / "epoch 1").mkdir(exist_ok=True)
 (folder / "epoch 1" / f"rank{dist.rank()}.pt").write_bytes(bytes(1_000_000 + dist.rank()))
 (folder / "same.txt").write_text(f"of rank {dist.rank()}")
 (folder / "empty").touch()
+place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if dist.rank() == 0:
+    with socket.create_server(place) as server:
+        for other in [server.accept()[0] for _ in range(2)]:
+            other.sendall(b".")
+else:
+    while True:
+        try:
+            meeting = socket.create_connection(place)
+        except ConnectionRefusedError:
+            time.sleep(0.02)
+        else:
+            assert meeting.recv(1)
+            break
 assert dist.rank() != 2, "too late"
 """
     folder = launched(hosts, source)
@@ -476,3 +519,21 @@ def test_this_machine_among_the_hosts(hosts: Hosts, tmp_path: Path) -> None:
     own = (socket.gethostname(), master, hosts.interface)
     assert results(folder, 2) == [own, ("h2", master, "eth0")]
     place.rmdir()  # nothing is left in it
+
+
+def test_a_rank_on_a_host_is_debugged_over_its_connection(hosts: Hosts) -> None:
+    """Also after the connections were lost."""
+    source = "import os\nrank = int(os.environ['RANK'])\nbreakpoint()\nname = input('Name: ')\nrank, name"
+    folder = launched(hosts, source, np=2, among=[{"name": "h1", "slots": 1}, {"name": "h2", "slots": 1}])
+    assert waiting(folder, 2) == "ranks 0-1 wait at In[1], line 4 (to answer: %dist debug)"
+    user = User(folder, 0, 1)
+    assert user.asks("p rank") == {0: "0\n", 1: "1\n"}
+    for pid in connections(folder):
+        os.kill(pid, signal.SIGKILL)
+    assert user.asks("p rank * 2") == {0: "0\n", 1: "2\n"}
+    user.say("c")
+    assert "wait for input: 'Name:'" in waiting(folder, 2, "input")
+    user.say("Ada")
+    assert ended(folder).state is State.SUCCEEDED, story(folder)
+    assert results(folder, 2) == [(0, "Ada"), (1, "Ada")]
+    assert not list(folder.requests.glob("answer-*")), "an answer is removed when it is read"

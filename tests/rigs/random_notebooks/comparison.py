@@ -42,9 +42,19 @@ class Seen:
 class Stage:
     """`shelves` are sets of libraries, the lighter first: a kernel has the first that is enough for it."""
 
-    def __init__(self, folder: Path, shelves: Sequence[frozenset[str]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        shelves: Sequence[frozenset[str]],
+        kernels: str = sys.executable,
+        ranks: str = sys.executable,
+        library: Path | None = None,
+    ) -> None:
         self._folder = folder
         self._shelves = shelves
+        self._pythons = {"kernels": kernels, "ranks": ranks}
+        self._differ = kernels != ranks
+        self._library = library
         self._port = take_port()  # for what makes a process group of the one rank
         self._nurseries: dict[tuple[str, ...], subprocess.Popen[str]] = {}
 
@@ -60,8 +70,9 @@ class Stage:
             target = place / "notebook" / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
-        asked = {"folder": str(place), "cells": notebook.cells, "cell": notebook.cell}
+        asked: dict[str, Any] = {"folder": str(place), "cells": notebook.cells, "cell": notebook.cell}
         libraries = sorted(next(shelf for shelf in self._shelves if notebook.needs <= shelf))
+        asked["here"] = not self._differ
         end = self._ask("kernels", libraries, asked)
         if end:
             return Seen(None, f"the kernel: {end}\n{_text(place / 'kernel.log')}")
@@ -72,6 +83,10 @@ class Stage:
             return Seen(None, f"capture: {kernel['failed']}")
         if "refused" in kernel:
             return Seen(kernel["refused"], _wrongly_refused(notebook, kernel["refused"]))
+        bound = payload.read_header(place / "run" / layout.PAYLOAD).get("same_python")
+        if bound:
+            expected = any(piece.one_python for piece in notebook.pieces)
+            return Seen(str(bound), None if expected else f"only one Python can run it: {bound}")
         env = {
             **kernel["environ"],
             "JUPYTER_DIST_RUN": str(place / "run"),
@@ -86,17 +101,37 @@ class Stage:
         if end:
             return Seen(None, f"the rank: {end}\n{_text(rank / layout.OUTPUT)}")
         notes = [*kernel["notes"], *_notes(rank / layout.EVENTS)]
-        return Seen(None, differences(notebook, kernel["seen"], payload.load(rank / layout.RESULT), notes))
+        there = payload.load(rank / layout.RESULT)
+        trouble = differences(notebook, kernel["seen"], there, notes)
+        if trouble and self._differ:
+            # The versions of Python differ themselves: a kernel with the rank's Python sees that too.
+            end = self._ask("plain kernels of ranks", libraries, asked)
+            other = json.loads((place / "kernel.json").read_text())
+            if not end and "seen" in other:
+                seen = [
+                    r if r == o else k for k, o, r in zip(kernel["seen"], other["seen"], there, strict=True)
+                ]
+                trouble = differences(notebook, seen, there, notes)
+        return Seen(None, trouble)
 
     def _ask(self, role: str, modules: Sequence[str], asked: dict[str, Any]) -> str:
         key = (role, *modules)
         if key not in self._nurseries:
+            python = self._pythons["ranks" if "ranks" in role else "kernels"]
+            own = "ranks" in role and self._library is not None
+            paths = [str(_ROOT), str(self._library)] if own else [str(_ROOT)]
             self._nurseries[key] = subprocess.Popen(
-                [sys.executable, "-m", "tests.rigs.random_notebooks.forked_kernels", *key],
+                [
+                    python,
+                    "-m",
+                    "tests.rigs.random_notebooks.forked_kernels",
+                    role.removesuffix(" of ranks"),
+                    *modules,
+                ],
                 cwd=self._folder,
                 env={
                     **os.environ,
-                    "PYTHONPATH": str(_ROOT),
+                    "PYTHONPATH": os.pathsep.join(paths),
                     "OMP_NUM_THREADS": "1",
                     "PYTHONDONTWRITEBYTECODE": "",  # what an import compiled tells of which text it was
                 },
@@ -120,8 +155,15 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(folder: Path, shelves: Sequence[frozenset[str]]) -> Iterator[Stage]:
-    made = Stage(folder, shelves)
+def stage(
+    folder: Path,
+    shelves: Sequence[frozenset[str]],
+    kernels: str = sys.executable,
+    ranks: str = sys.executable,
+    library: Path | None = None,
+) -> Iterator[Stage]:
+    """`kernels`, `ranks`: the interpreter of each. `library`: the modules of the ranks' interpreter."""
+    made = Stage(folder, shelves, kernels, ranks, library)
     try:
         yield made
     finally:

@@ -1,20 +1,25 @@
 """A process that has imported much and forks kernels, or ranks, as fast as a notebook is read.
 
-`python -m tests.rigs.random_notebooks.forked_kernels kernels|ranks MODULE…` answers each line of its input, a
-JSON object, with a line: what the fork's end was. A kernel is IPython's own shell without its history; a rank
-is what a template forks.
+`python -m tests.rigs.random_notebooks.forked_kernels ROLE MODULE…` answers each line of its input, a JSON
+object, with a line: what the fork's end was. Roles: `kernels` (IPython's own shell without its history),
+`plain kernels` (they run the cells alone, and need no library), `ranks` (what a template forks).
 """
 
 from __future__ import annotations
+import __future__
 
+import ast
 import contextlib
+import functools
 import importlib
 import json
+import linecache
 import os
 import select
 import signal
 import sys
 import traceback
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +38,7 @@ def main(role: str, modules: list[str]) -> None:
     for name in preload.expand(modules):
         with contextlib.suppress(ImportError):  # it names some that not every version has
             importlib.import_module(name)
-    start = _kernels() if role == "kernels" else _ranks()
+    start = {"kernels": _kernels, "plain kernels": _plain_kernels, "ranks": _ranks}[role]()
     for line in sys.stdin:
         print(json.dumps(_end(start(json.loads(line)))), file=answers, flush=True)
 
@@ -77,6 +82,15 @@ def _kernels() -> Callable[[dict[str, Any]], int]:
     # What prepares a warm start after each cell: here nothing is started.
     jupyter_dist.magics.__dict__["_Preloader"].__call__ = lambda *_: None
 
+    return _forking(lambda folder, asked: _be_kernel(shell, folder, asked))
+
+
+def _plain_kernels() -> Callable[[dict[str, Any]], int]:
+    """Kernels of a Python without libraries: they run the cells, and capture nothing."""
+    return _forking(_be_plain_kernel)
+
+
+def _forking(play: Callable[[Path, dict[str, Any]], dict[str, Any]]) -> Callable[[dict[str, Any]], int]:
     def start(asked: dict[str, Any]) -> int:
         pid = os.fork()
         if pid:
@@ -87,7 +101,7 @@ def _kernels() -> Callable[[dict[str, Any]], int]:
             null = os.open(os.devnull, os.O_RDONLY)
             for source, target in ((null, 0), (log, 1), (log, 2)):
                 os.dup2(source, target)
-            found = _be_kernel(shell, folder, asked["cells"], asked["cell"])
+            found = play(folder, asked)
             (folder / "kernel.json").write_text(json.dumps(found))
             sys.stdout.flush()
             os._exit(0)
@@ -100,11 +114,36 @@ def _kernels() -> Callable[[dict[str, Any]], int]:
     return start
 
 
-def _be_kernel(shell: Any, folder: Path, cells: list[str], cell: str) -> dict[str, Any]:
+def _be_plain_kernel(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
+    from jupyter_dist.worker.rank.cell import _run_cell
+
+    os.chdir(folder / "notebook")
+    sys.path.insert(0, "")
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    seen, flags = None, 0
+    for number, text in enumerate([*asked["cells"], asked["cell"]]):
+        file = f"<cell {number}>"
+        linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+        try:
+            flags |= _futures(text)
+            seen = _run_cell(text, file, flags, vars(main))
+        except Exception:
+            return {"broken": traceback.format_exc()}
+    return {"seen": seen}
+
+
+def _futures(text: str) -> int:
+    nodes = [node for node in ast.parse(text).body if isinstance(node, ast.ImportFrom)]
+    names = [alias.name for node in nodes if node.module == "__future__" for alias in node.names]
+    return functools.reduce(lambda bits, name: bits | getattr(__future__, name).compiler_flag, names, 0)
+
+
+def _be_kernel(shell: Any, folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
     """Run the cells, capture the distributed one, then run that one here as well."""
     from jupyter_dist.capture.payload_builder import capture_cell
     from jupyter_dist.start.origin import origin_in
 
+    cells, cell = asked["cells"], asked["cell"]
     os.chdir(folder / "notebook")
     sys.path.insert(0, "")
     for text in cells:
@@ -116,7 +155,13 @@ def _be_kernel(shell: Any, folder: Path, cells: list[str], cell: str) -> dict[st
     found: dict[str, Any] = {"environ": dict(os.environ)}
     try:
         payload = capture_cell(
-            f"\n{cell}", shell.user_ns, flags=origin.flags, argv=origin.argv, **origin.for_capture()
+            f"\n{cell}",
+            shell.user_ns,
+            flags=origin.flags,
+            argv=origin.argv,
+            here=asked["here"],
+            other_python=not asked["here"],
+            **origin.for_capture(),
         )
         found["notes"] = list(payload.notes)
         payload.write(folder / "run" / "payload.pkl")

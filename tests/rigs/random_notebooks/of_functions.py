@@ -509,6 +509,7 @@ f_N = space_N['g']
 """,
         ("f_N(2)",),
         function="f_N",
+        one_python=True,
     ),
     Kind(
         "nested functions that read globals",

@@ -244,6 +244,7 @@ made_N.x = INT_A
 exec('def get(): return x', vars(made_N))
 """,
         ("made_N.x", "made_N.get()", "made_N.__name__"),
+        one_python=True,
     ),
     Kind(
         "module loaded late",

@@ -50,6 +50,8 @@ class Kind:
     """That each of its cells must stay a cell by itself."""
     earlier: bool = False
     """That it must not stand in the distributed cell, where it would mean something else."""
+    one_python: bool = False
+    """That no text is kept of some function in it, so that another version of Python cannot run it."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Given:
     look: str = ""
     refused: bool = False
     noted: str = ""
+    one_python: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class Piece:
     gives: Mapping[str, Given]
     refused: frozenset[str]
     """The names that a refusal may be about."""
+    one_python: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,10 +137,11 @@ def make_piece(kind: Kind, number: int, choose: Callable[[str], Given], integer:
 
     refused = kind.refused or any(given.refused for given in used.values())
     noted = "|".join(dict.fromkeys(filter(None, [kind.noted, *(given.noted for given in used.values())])))
+    one_python = kind.one_python or any(given.one_python for given in used.values())
     gives = {}
     for word, text in (("FUNCTION", kind.function), ("CLASS", kind.cls), ("THING", kind.thing)):
         if text is not None:
-            gives[word] = Given(fill(text), fill(kind.look), refused, noted)
+            gives[word] = Given(fill(text), fill(kind.look), refused, noted, one_python)
     cells = tuple(fill(text).strip("\n") for text in kind.cells.split("\n---\n"))
     names = re.findall(rf"\b\w+_{number}\b", "\n".join(cells))
     return Piece(
@@ -147,6 +152,7 @@ def make_piece(kind: Kind, number: int, choose: Callable[[str], Given], integer:
         {fill(path): fill(text) for path, text in kind.files.items()},
         gives,
         frozenset(names) if refused else frozenset(),
+        one_python,
     )
 
 

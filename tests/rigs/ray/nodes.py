@@ -24,6 +24,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -288,6 +289,18 @@ class RayNodes:
         argv = ["--head", "--port", str(self._port), "--ray-client-server-port", str(self._client_port)]
         self._start(self._head, [*argv, "--include-dashboard", "false", *self._what(self._head, None, None)])
         self.until(1)
+        self._until_clients_can_connect()
+
+    def _until_clients_can_connect(self) -> None:
+        """Wait for the server of Ray's clients, which starts after the head."""
+        deadline = Deadline()
+        while True:
+            with contextlib.suppress(ConnectionRefusedError):
+                socket.create_connection((self._ip(self._head), self._client_port)).close()
+                return
+            if deadline.passed() or not self.has_head:
+                pytest.fail(f"nothing listens at {self.client_address}")
+            time.sleep(0.1)
 
     def _asked(self, *question: Any) -> Any:
         """What the head answers; its GCS is to be there, or to come."""

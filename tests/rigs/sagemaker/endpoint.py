@@ -62,6 +62,7 @@ class FrontDoor:
         self.answer = answer
         self._moto = moto
         self._late: list[tuple[str, float]] = []
+        self._timers: list[threading.Timer] = []
         self._random = random.Random(1)
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("0.0.0.0", 0), _handler(self))
@@ -71,6 +72,9 @@ class FrontDoor:
         threading.Thread(target=self._server.serve_forever, name="front door", daemon=True).start()
 
     def close(self) -> None:
+        for timer in self._timers:  # what is late is never there, and S3 ends soon
+            timer.cancel()
+            timer.join()
         self._server.shutdown()
         self._server.server_close()
 
@@ -111,7 +115,9 @@ class FrontDoor:
     def forward(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Any, bytes]:
         late_s = max((s for pattern, s in self._late if re.search(pattern, f"{method} {path}")), default=0.0)
         if late_s and method == "PUT":
-            threading.Timer(late_s, self._ask, (method, path, headers, body)).start()
+            timer = threading.Timer(late_s, self._ask, (method, path, headers, body))
+            self._timers.append(timer)
+            timer.start()
             return 200, [("etag", '"late"')], b""
         return self._ask(method, path, headers, body)
 

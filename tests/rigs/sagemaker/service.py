@@ -44,6 +44,8 @@ class SageMakerPlane:
         if why := missing() or lacking():
             pytest.skip(why)
         self.folder, self.toolkits = folder, toolkits()
+        self.python = Path(sys.executable)
+        """The containers' interpreter."""
         self.own_faults = Faults()
         self.jobs: dict[str, Job] = {}
         self.file_systems: dict[str, dict[str, bytes]] = {}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.rigs.made_once import made_once
 
-__all__ = ["lacking", "toolkits"]
+__all__ = ["lacking", "toolkits", "toolkits_of"]
 
 _WANTED = (
     "sagemaker-training==5.1.4",
@@ -29,19 +29,38 @@ _WANTED = (
 )
 
 
+_OF_IMAGE = (
+    *("boto3", "psutil", "six", "werkzeug", "numpy", "scipy", "gevent", "cryptography"),
+    "tensorflow-cpu",
+)
+"""What the toolkits need of an image, and TensorFlow."""
+
+
 def toolkits() -> Path:
     """The folder. Makes it, in about ten seconds, where it is not there; raises RuntimeError."""
     what = "\n".join([*_WANTED, platform.machine(), sys.implementation.cache_tag or ""])
     return made_once("sagemaker-toolkits", what, _install)
 
 
-def _install(folder: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    done = subprocess.run(
-        [*pip, "--no-deps", "--target", str(folder), *_WANTED], capture_output=True, text=True
-    )
+def toolkits_of(python: Path) -> Path:
+    """The folder for a container with another Python, which has TensorFlow, too. It takes a few minutes."""
+
+    def install(folder: Path) -> None:
+        _install(folder, str(python))
+        _pip(str(python), "--target", str(folder), *_OF_IMAGE)
+
+    return made_once("sagemaker-toolkits", "\n".join([*_WANTED, *_OF_IMAGE, str(python)]), install)
+
+
+def _install(folder: Path, python: str = sys.executable) -> None:
+    _pip(python, "--no-deps", "--target", str(folder), *_WANTED)
+
+
+def _pip(python: str, *words: str) -> None:
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run([*pip, *words], capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"pip cannot install {', '.join(_WANTED)}:\n{done.stdout}{done.stderr}")
+        raise RuntimeError(f"pip cannot install {' '.join(words)}:\n{done.stdout}{done.stderr}")
 
 
 def lacking() -> str | None:

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import subprocess
-import sys
 import tarfile
 import threading
 import time
@@ -164,7 +163,7 @@ class Training:
         url = self._plane.url_for(instances.hosts)
         toolkits = str(self._plane.toolkits)
         env = {
-            "PATH": f"{Path(sys.executable).parent}:{_PATH}",
+            "PATH": f"{self._plane.python.parent}:{_PATH}",
             "PYTHONPATH": toolkits,
             **_OF_IMAGES,
             "TRAINING_JOB_NAME": self._job.name,
@@ -176,7 +175,7 @@ class Training:
             **self._request.get("Environment", {}),
         }
         image = self._request["AlgorithmSpecification"]["TrainingImage"]
-        return instances.run(host, [sys.executable, _CONTAINER, image], env)
+        return instances.run(host, [str(self._plane.python), _CONTAINER, image], env)
 
     def _pump(self, host: str) -> None:
         """What a container writes goes to CloudWatch."""

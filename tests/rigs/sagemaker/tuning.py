@@ -146,6 +146,8 @@ class TuningJobs:
                     low, high = float(each["MinValue"]), float(each["MaxValue"])
                     if each["ScalingType"] == "Logarithmic":
                         value = math.exp(draw.uniform(math.log(low), math.log(high)))
+                    elif each["ScalingType"] == "ReverseLogarithmic":
+                        value = 1 - math.exp(draw.uniform(math.log(1 - high), math.log(1 - low)))
                     else:
                         value = draw.uniform(low, high)
                     values[each["Name"]] = str(round(value)) if kind == "Integer" else repr(value)

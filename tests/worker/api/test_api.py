@@ -26,7 +26,7 @@ from tests.rigs.rank_maker import alone
 @pytest.fixture
 def events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[str, Any]]]]:
     """This process records like a rank; call the fixture for what it has recorded."""
-    monkeypatch.setattr(api, "_step", -1)
+    monkeypatch.setattr(api._state, "step", -1)
     path = tmp_path / "events.jsonl"
     _events.open_writer(str(path))
     yield lambda: [json.loads(line) for line in path.read_text().splitlines()]

@@ -130,7 +130,7 @@ print(group.get_backend(), group.get_world_size(), float(total), dist.device())
 from jupyter_dist.worker import api
 api._finish(False)
 assert group.is_initialized()
-api._ours = True
+api._state.opened_group = True
 api._finish(True)
 assert not group.is_initialized()
 """

@@ -30,7 +30,7 @@ autolog.install()
 """
 IMPORTED = """
 import gc, json, os, sys
-from jupyter_dist.worker import autolog
+from jupyter_dist.worker import autolog, steps
 from jupyter_dist.worker.output import events
 install = {install}
 events.open_writer("events.jsonl")
@@ -56,7 +56,9 @@ events.open_writer("events.jsonl")
 if install == "after":
     autolog.install()
     autolog.install()
+steps.begin()
 exec(compile(code, "<the test>", "exec"))
+steps.write()
 """
 """Imports a framework once. Each line of stdin is a folder and a program: a fork runs it to its end."""
 TORCH = """
@@ -84,7 +86,7 @@ ENV = {
     "HF_HUB_OFFLINE": "1",
     "WANDB_DISABLED": "true",
 }
-METRIC, PROGRESS, NOTE = "metric", "progress", "note"
+METRIC, PROGRESS, NOTE, STEPS = "metric", "progress", "note", "steps"
 
 
 class Events(list[dict[str, Any]]):
@@ -214,6 +216,17 @@ def check_fit(events: Events, folder: Path) -> None:
     first, *_, last = events.kind(PROGRESS)
     assert (first["n"], first["total"]) == (0, 24)
     assert (last["n"], last["total"], last["desc"]) == (24, 24, "epoch 3/3")
+    check_steps(events, "batch", 23, 23 * 8)
+
+
+def check_steps(events: Events, by: str, steps: int, samples: int | None) -> None:
+    """Check the steps that were recorded: all but the first, with the size of their batches."""
+    recorded = events.kind(STEPS)
+    assert {event["by"] for event in recorded} == {by}
+    assert sum(event["steps"] for event in recorded) == steps
+    assert all(event["wall_s"] >= (event["data_s"] or 0) for event in recorded)
+    told = [event["samples"] for event in recorded]
+    assert (None if None in told else sum(told)) == samples
 
 
 @IN_TENSORFLOW
@@ -359,6 +372,7 @@ def test_lightning_fit(
     first, *_, last = events.kind(PROGRESS)
     assert (first["n"], first["total"]) == (0, 16)
     assert (last["n"], last["total"], last["desc"]) == (16, 16, "epoch 2/2")
+    check_steps(events, "optimizer", 15, 15 * 4)
 
 
 TRANSFORMERS = """
@@ -396,8 +410,61 @@ def test_hugging_face_trainer(
     first, *_, last = events.kind(PROGRESS)
     assert (first["n"], first["total"]) == (0, 12)
     assert (last["n"], last["total"]) == (12, 12)
+    check_steps(events, "optimizer", 11, 10 * 4)  # Accelerate loads one batch in advance
     if report_to == "tensorboard":
         assert list(tmp_path.glob("out/**/events.*")), "TensorBoard still gets it"
+
+
+OPTIMIZERS = """
+import threading
+import torch
+import horovod.torch as hvd
+from torch.utils.data import DataLoader
+
+def optimizer():
+    model = torch.nn.Linear(4, 1)
+    return model, torch.optim.Adam(model.parameters())
+
+hvd.init()
+(first, one), (second, two) = optimizer(), optimizer()
+one = hvd.DistributedOptimizer(one, named_parameters=first.named_parameters())
+loader = DataLoader(torch.ones(40, 4), batch_size=4, num_workers=1)
+ragged = DataLoader([0], collate_fn=lambda _: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]))
+assert [batch.is_nested for batch in ragged] == [True]
+prefetch = threading.Thread(target=lambda: list(loader))
+prefetch.start()
+for batch in loader:
+    second(first.weight * batch).sum().backward()
+    one.step()
+    two.step()
+    hvd.allreduce(torch.ones(2))
+    with torch.no_grad():
+        for batch in DataLoader(torch.ones(20, 4), batch_size=2):
+            first(batch)
+prefetch.join()
+for batch in loader:  # the first optimizer is done
+    second(batch).sum().backward()
+    two.step()
+if os.fork() == 0:
+    two.step()
+    steps.write()
+    os._exit(0)
+os.wait()
+"""
+
+
+@IN_TORCH
+@pytest.mark.needs("torch", "horovod", "lightning", "pytorch_lightning", "transformers", "tensorboard")
+@pytest.mark.parametrize("framework", ["torch", "torch, warm"])
+def test_steps_of_optimizers_that_take_turns(
+    imported: Callable[[str], Imported], tmp_path: Path, framework: str
+) -> None:
+    """Check that a step counts once, and that evaluations, other threads and forks count no samples."""
+    events = imported(framework).train(tmp_path, OPTIMIZERS)
+    # 10 steps of the first optimizer, and those of the second one after it was alone for a while.
+    check_steps(events, "optimizer", 9 + 3, 9 * 4 + 10 * 4)
+    assert sum(event["wait_s"] or 0 for event in events.kind(STEPS)) > 0, "Horovod's synchronize"
+    assert sum(event["data_s"] for event in events.kind(STEPS)) > 0
 
 
 SUMMARY = """

@@ -130,8 +130,8 @@ def test_bars_within_each_other_are_told_with_what_they_say(own_folders: Path) -
     inner = {"n": 2000, "total": 5000, "desc": "batch", "rate": 10_000.0, "unit": "B"}
     assert run["progress"] == {"rank": 0, **outer}
     assert run["progress_by_rank"] == [
-        {"rank": 0, "id": 0, "inner": [{**inner, "rate": pytest.approx(10_000)}], **outer},
-        {"rank": 1, "id": 0, **outer},
+        {"rank": 0, "id": BEGAN * 1000, "inner": [{**inner, "rate": pytest.approx(10_000)}], **outer},
+        {"rank": 1, "id": BEGAN * 1000, **outer},
     ]
 
 
@@ -139,9 +139,58 @@ def test_a_bar_that_says_something_else_of_the_same_count_keeps_its_pace() -> No
     bar = Bar()
     for n in range(3):
         for say in range(30):
-            bar.take(10 * n + say / 10, n, 9, f"loss {say}")
+            bar.take({"time": 10 * n + say / 10, "n": n, "total": 9, "desc": f"loss {say}"}, 80)
     assert bar.rate() == pytest.approx(0.1)
-    bar.say("", "", True)
+    bar.take({"time": 30, "n": 2, "total": 9, "closed": True}, 80)
     assert bar.done
-    bar.take(100, 5, 9, "another loop")
+    bar.take({"time": 100, "n": 5, "total": 9, "desc": "another loop"}, 80)
     assert (bar.rate(), bar.done) == (None, False)
+
+
+def test_the_run_shows_the_rank_that_is_behind_and_never_goes_back(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 3)
+
+    def bar(rank: int, desc: str, n: int, total: int, *, began: float, **more: Any) -> None:
+        made.event(rank, "progress", id=0, desc=desc, n=n, total=total, began=BEGAN + began, **more)
+
+    def behind() -> tuple[Any, ...]:
+        run, (listed,) = queries.run(made.folder.id), queries.runs()["runs"]
+        assert run["progress"] == listed["progress"]
+        assert run["progress"] is not None
+        # The lines under the cell are of the same rank.
+        found: dict[str, Any] = {**run["progress"]}
+        line = shown(made)[0]
+        assert f" {found['n']:g}/{found['total']:g}" in line, line
+        return found["rank"], found["desc"], found["n"]
+
+    bar(0, "epochs", 1, 3, began=0)
+    bar(2, "epochs", 1, 3, began=0.5)
+    assert behind() == (0, "epochs", 1)
+    bar(1, "epochs", 2, 3, began=0.1)
+    bar(2, "epochs", 3, 3, began=0.5, closed=True)
+    bar(2, "eval", 0, 20, began=9)
+    assert behind() == (0, "epochs", 1)
+    bar(0, "epochs", 3, 3, began=0, closed=True)
+    assert behind() == (1, "epochs", 2)
+    bar(1, "epochs", 3, 3, began=0.1, closed=True)
+    bar(2, "eval", 5, 20, began=9)
+    assert behind() == (2, "eval", 5)
+    # One loop after another with the same text: each rank's second one is compared with the second ones.
+    for rank in range(3):
+        bar(rank, "eval", 20, 20, began=9, closed=True)
+        bar(rank, "eval", 2 + rank, 20, began=20 + rank, nth=1)
+    assert behind() == (0, "eval", 2)
+    bar(0, "eval", 20, 20, began=20, nth=1, closed=True)
+    bar(0, "eval", 1, 20, began=30, nth=2)
+    assert behind() == (1, "eval", 3)
+
+
+def test_a_bar_within_another_goes_with_it(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1)
+    made.event(0, "progress", BEGAN, id=0, n=0, total=2, desc="fold 1")
+    made.event(0, "progress", BEGAN + 1, id=1, n=3, total=9, desc="epoch")
+    made.event(0, "progress", BEGAN + 2, id=0, n=1, total=2, desc="fold 1", closed=True)
+    made.event(0, "progress", BEGAN + 3, id=0, n=0, total=2, desc="fold 2", began=BEGAN + 3)
+    (row,) = queries.run(made.folder.id)["progress_by_rank"]
+    assert row["desc"] == "fold 2"
+    assert "inner" not in row

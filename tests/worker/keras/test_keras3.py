@@ -264,6 +264,36 @@ def train():
 """
 
 
+WRITTEN = """
+import pathlib
+
+def write():
+    strategy, place = dist.strategy(), pathlib.Path("written")
+    with strategy.scope():
+        model = built(keras, layers)
+        model.compile("sgd", "mse")
+    kinds, epochs = keras.callbacks, []
+    for _ in range(2):
+        calls = [
+            kinds.BackupAndRestore(str(place / "backup"), save_freq=1, double_checkpoint=True),
+            kinds.ModelCheckpoint(str(place / "{epoch}.weights.h5"), save_weights_only=True),
+            kinds.CSVLogger(str(place / "log.csv"), append=True),
+            kinds.TensorBoard(str(place / "board")),
+        ]
+        epochs += model.fit(data(), epochs=2, verbose=0, callbacks=calls).epoch
+        model.load_weights(place / "2.weights.h5")
+        assert calls[1].filepath == str(place / "{epoch}.weights.h5")
+    names = sorted(path.name for path in place.iterdir())
+    return epochs, names, len(list((place / "board" / "train").glob("events*"))), flat(model)
+"""
+WROTE = """
+for epochs, names, boards, weights in run.results:
+    assert epochs == [0, 1, 0, 1], epochs
+    assert names == ["1.weights.h5", "2.weights.h5", "board", "log.csv"], names
+    assert boards == 2, boards
+    assert (weights == run.results[0][-1]).all()
+print(len(pathlib.Path("written/log.csv").read_text().splitlines()), "lines")
+"""
 WITHOUT_SCOPE = """
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 trained.fit(batches, epochs=2, verbose=0)
@@ -280,6 +310,9 @@ def test_multi_worker_mirrored(kernel: Kernel) -> None:
     assert apart == 0
     assert off is not None
     assert off < 1e-6
+    kernel.run(WRITTEN)
+    kernel.run("%%distribute -np 2 --gpus-per-worker 0 --out run\nwrite()")
+    assert "5 lines" in kernel.run(WROTE).stdout
 
 
 COORDINATED = """

@@ -215,7 +215,7 @@ class TestRoles:
 
     def test_a_parameter_server_takes_no_gpu_from_the_others(self) -> None:
         job = Job("id", "local", 4, 0.0, "/", "python", "1", options={"ps": 1, "evaluator": True})
-        specs = _specs(job, 0, [0] * 5, tuple("01234567"), {})
+        specs = _specs(job, 0, [0] * 6, tuple("01234567"), {})
         visible = [spec.env["CUDA_VISIBLE_DEVICES"] for spec in specs]
         assert visible == ["0,1", "2,3", "-1", "4,5"]
         assert [spec.env["JUPYTER_DIST_GPUS"] for spec in specs] == ["2", "2", "0", "2"]
@@ -283,17 +283,24 @@ class TestServing:
 
 @pytest.mark.needs("tensorflow")
 def test_one_rank_trains_with_each_of_its_strategies(tmp_path: Path) -> None:
-    code = f"""{DATA}{MODEL}
+    code = f"""
+from jupyter_dist.worker import autolog
+autolog.install()  # as in a rank
+{DATA}{MODEL}
 cpus = ["CPU:0", "CPU:1"]
 mirrored = dist.strategy("mirrored", devices=cpus)
 assert dist.strategy("MirroredStrategy") is mirrored and dist.strategy() is mirrored
+seen = []
 for strategy in (
     mirrored,
     dist.strategy("one_device"),
     dist.strategy("CentralStorage", compute_devices=cpus, parameter_device="CPU:0"),
 ):
+    keras.utils.set_random_seed(0)
     model, losses = fitted(strategy, batches())
     assert len(model.weights) == 2 and losses[-1] < losses[0] / 2, (strategy, losses)
+    seen.append([*losses, model.evaluate(batches(), steps=8, verbose=0)])
+assert np.allclose(seen, seen[0], rtol=1e-5), seen
 try:
     dist.strategy("mirrored", devices=[*cpus, "CPU:2"])
 except RuntimeError as error:

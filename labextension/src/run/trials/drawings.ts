@@ -5,16 +5,16 @@ import { svg } from '../dom';
 import { value as shownNumber } from '../format';
 import { place, shownAll, ticks } from './scale';
 
-const WIDTH = 440;
-const HEIGHT = 170;
-const LEFT = 54;
-const RIGHT = 14;
-const TOP = 12;
-const BOTTOM = 26;
+export const WIDTH = 440;
+export const HEIGHT = 170;
+export const LEFT = 54;
+export const RIGHT = 14;
+export const TOP = 12;
+export const BOTTOM = 26;
 /** More lines than that are a blot: the newest are drawn, and the best one. */
 const MOST_LINES = 400;
 
-function drawing(label: string, height: number, ...children: (Node | string)[]): SVGElement {
+export function drawing(label: string, height: number, ...children: (Node | string)[]): SVGElement {
   return svg(
     'svg',
     { viewBox: `0 0 ${WIDTH} ${height}`, class: 'jpd-drawing', role: 'img', 'aria-label': label },
@@ -22,12 +22,12 @@ function drawing(label: string, height: number, ...children: (Node | string)[]):
   );
 }
 
-function text(x: number, y: number, what: string, anchor: string, most = 18): SVGElement {
+export function text(x: number, y: number, what: string, anchor: string, most = 18): SVGElement {
   const short = what.length > most ? `${what.slice(0, most - 1)}…` : what;
   return svg('text', { x, y, 'text-anchor': anchor }, short);
 }
 
-function titled(node: SVGElement, title: string): SVGElement {
+export function titled(node: SVGElement, title: string): SVGElement {
   node.prepend(svg('title', {}, title));
   return node;
 }

@@ -109,7 +109,7 @@ export class TrialTable {
     this._body.replaceChildren(...rows);
     const left = ordered.length - rows.length;
     this._more.hidden = left <= 0;
-    setText(this._more, trans('%1 more trials fit', left));
+    setText(this._more, trans('%1 more trials match', left));
   }
 
   private _row(trial: ITrialInfo, tuning: ITuning): HTMLElement {

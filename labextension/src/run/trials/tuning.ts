@@ -3,6 +3,7 @@ import type { ITuning } from '../../answers/runs';
 import type { IContext } from '../context';
 import { el, setText } from '../dom';
 import { importance, overTime, parallel, told } from './drawings';
+import { scalingTable, speedup } from './scaling';
 import { TrialTable } from './table';
 
 export class Tuning {
@@ -30,23 +31,30 @@ export class Tuning {
     this._key = key;
     setText(this._summary, summary(tuning, this._context));
     const { trans } = this._context;
-    const drawn: [string, SVGElement | null][] = [
-      [trans('%1 over time', tuning.metric), overTime(tuning, trans)],
-      [trans('Parallel coordinates'), parallel(tuning, trans)],
-      [trans('Importance'), importance(tuning, trans)]
-    ];
+    const { scaling } = tuning;
+    const drawn: [string, SVGElement | null][] = scaling
+      ? [[trans('Speed-up by ranks'), speedup(scaling, trans)]]
+      : [
+          [trans('%1 over time', tuning.metric), overTime(tuning, trans)],
+          [trans('Parallel coordinates'), parallel(tuning, trans)],
+          [trans('Importance'), importance(tuning, trans)]
+        ];
     const figures = drawn.flatMap(([caption, node]) =>
       node ? [el('figure', {}, el('figcaption', {}, caption), node)] : []
     );
-    this._drawings.replaceChildren(...figures);
-    this._made().update(tuning);
+    this._drawings.replaceChildren(
+      ...figures,
+      ...(scaling?.rows.length ? [scalingTable(scaling, this._context)] : [])
+    );
+    this._made(tuning).update(tuning);
   }
 
   /** Nothing is made for a run that tunes nothing. */
-  private _made(): TrialTable {
+  private _made({ scaling }: ITuning): TrialTable {
     if (!this._table) {
+      const { trans } = this._context;
       this._table = new TrialTable(this._context, this._openRun);
-      const title = el('h4', { class: 'jpd-title' }, this._context.trans('Trials'));
+      const title = el('h4', { class: 'jpd-title' }, scaling ? trans('Scaling') : trans('Trials'));
       this.node.append(title, this._summary, this._drawings, this._table.node);
     }
     return this._table;
@@ -56,7 +64,11 @@ export class Tuning {
 function summary(tuning: ITuning, context: IContext): string {
   const { trans } = context;
   const ended = tuning.trials.filter(trial => trial.ended !== null).length;
-  const parts = [trans('%1 of %2 trials have ended', ended, tuning.max_jobs)];
+  const parts = [
+    tuning.scaling
+      ? trans('%1 of %2 sizes have ended', ended, tuning.max_jobs)
+      : trans('%1 of %2 trials have ended', ended, tuning.max_jobs)
+  ];
   for (const [state, text] of [
     ['running', trans('running')],
     ['pruned', trans('pruned')],
@@ -68,7 +80,7 @@ function summary(tuning: ITuning, context: IContext): string {
     }
   }
   const best = tuning.trials.find(trial => trial.number === tuning.best);
-  if (best) {
+  if (best && !tuning.scaling) {
     parts.push(trans('best: %1', told(best, trans)));
   }
   return parts.join(' · ');

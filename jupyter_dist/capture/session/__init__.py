@@ -1,0 +1,1 @@
+"""What a session's cell takes along from the notebook."""

@@ -1,0 +1,153 @@
+"""The names that a session's cell sends: those of the notebook that have changed there.
+
+A name that a cell of the session has assigned belongs to the ranks, and is not sent. The notebook's value of
+any other name is sent if its content differs from what the ranks have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...worker.pickling import Trace
+from ...worker.pickling.used_names import code_names
+from ...worker.session.content import digest
+from .. import source as _source
+from ..payload_builder import hidden_names
+
+__all__ = ["Choice", "choose", "choose_for_call"]
+
+
+@dataclass
+class Choice:
+    """What of the notebook a cell of a session sends."""
+
+    without: set[str] = field(default_factory=set)
+    """Names that the ranks have."""
+    needs: list[str] = field(default_factory=list)
+    """Those of `without` that the notebook has sent with an earlier cell."""
+    sent: dict[str, str] = field(default_factory=dict)
+    """Digests of the names that are sent."""
+    together: list[list[str]] = field(default_factory=list)
+    """Groups of names in `sent` that share objects."""
+    seen: dict[str, str] = field(default_factory=dict)
+    """Digests of the notebook's values of names that belong to the ranks, or that are sent."""
+    modules: set[str] = field(default_factory=set)
+    """Modules that the notebook's names use. Their files are sent with each cell."""
+    notes: list[str] = field(default_factory=list)
+
+
+def choose(
+    text: str, label: str, flags: int, namespace: dict[str, Any], about: Mapping[str, Any], name: str
+) -> Choice:
+    """Choose the names for a cell. `about`: what the session's supervisor says of itself.
+
+    Raises CaptureError for a cell that cannot run.
+    """
+    cell = _source.parse(text, label, flags)
+    code = compile(cell.source, cell.filename, "exec", cell.flags, dont_inherit=True)
+    return _choose(set(cell.reads), set(code_names(code).writes), namespace, about, name)
+
+
+def choose_for_call(
+    values: Collection[Any], namespace: dict[str, Any], about: Mapping[str, Any], name: str
+) -> Choice:
+    """Choose the names for a call. `values`: the function and its arguments."""
+    trace = Trace()
+    for value in values:
+        digest(value, namespace, trace)
+    return _choose(set(trace.reads), set(), namespace, about, name)
+
+
+def _choose(
+    reads: set[str], writes: set[str], namespace: dict[str, Any], about: Mapping[str, Any], name: str
+) -> Choice:
+    choice = Choice()
+    owned, sent, seen, uses = set(about["owned"]), about["sent"], about["seen"], about["uses"]
+    hidden = hidden_names(namespace)
+    choice.without |= owned
+    wanted, done = reads - hidden, set()
+    digests: dict[str, str | None] = {}
+    parts: dict[str, dict[int, Any]] = {}
+    while wanted:
+        each = wanted.pop()
+        done.add(each)
+        if each in owned or each not in namespace:
+            wanted |= _used_on_ranks(each, uses) - hidden - done
+        if each not in namespace:
+            continue
+        trace = Trace()
+        parts[each] = {}
+        found = digests[each] = digest(namespace[each], namespace, trace, shared=parts[each])
+        if each in owned:
+            if found is not None:
+                choice.seen[each] = found
+                if seen.get(each) != found and about["names"].get(each) is not None:
+                    choice.notes.append(
+                        f"{each}: both the notebook and the session {name} have assigned it. The cell uses "
+                        "the ranks' value. To send the notebook's: "
+                        f'jupyter_dist.session("{name}")["{each}"] = {each}'
+                    )
+            continue
+        choice.modules |= trace.modules | trace.imports
+        if found is None:
+            pass  # the capture reports a value that cannot be pickled
+        elif sent.get(each) == found:
+            choice.without.add(each)
+        else:
+            choice.sent[each] = choice.seen[each] = found
+        wanted |= trace.reads - hidden - done
+    if choice.sent:
+        for each in (sent.keys() & namespace.keys()) - hidden - owned - digests.keys():
+            parts[each] = {}
+            digests[each] = digest(namespace[each], namespace, shared=parts[each])
+        _send_what_is_shared(choice, digests, parts, owned)
+    choice.needs = sorted(choice.without - owned)
+    for each in writes & namespace.keys() - hidden - choice.seen.keys():
+        found = digest(namespace[each], namespace)
+        if found is not None:
+            choice.seen[each] = found
+    return choice
+
+
+def _used_on_ranks(name: str, uses: Mapping[str, Collection[str] | None]) -> set[str]:
+    """Return the global names that the ranks' value of a name may read."""
+    found = uses.get(name, ())
+    if found is not None:
+        return set(found)
+    return {each for reads in uses.values() for each in reads or ()}
+
+
+def _send_what_is_shared(
+    choice: Choice,
+    digests: Mapping[str, str | None],
+    parts: Mapping[str, Mapping[int, Any]],
+    owned: Collection[str],
+) -> None:
+    """Also send names that share an object with a name that is sent, such as a model and its optimizer.
+
+    Otherwise the ranks would have two copies of the object.
+    """
+    left = {name for name, found in digests.items() if found is not None} - choice.sent.keys() - set(owned)
+    reached = {ident for name in choice.sent for ident in parts[name]}
+    while more := {name for name in left if parts[name].keys() & reached}:
+        left -= more
+        choice.without -= more
+        for name in more:
+            choice.sent[name] = digests[name] or ""
+            reached |= parts[name].keys()
+    choice.together = _groups({name: set(parts[name]) for name in choice.sent})
+
+
+def _groups(parts: Mapping[str, set[int]]) -> list[list[str]]:
+    """Return the groups of names that share objects. `parts`: the ids of the objects of each name."""
+    found: list[tuple[set[str], set[int]]] = []
+    for name in sorted(parts):
+        names, ids = {name}, set(parts[name])
+        for group in [group for group in found if group[1] & ids]:
+            found.remove(group)
+            names |= group[0]
+            ids |= group[1]
+        found.append((names, ids))
+    return [sorted(names) for names, _ in found if len(names) > 1]

@@ -1,0 +1,130 @@
+"""The kernel's side of a session: questions to its supervisor, and cells for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ..errors import InputError, LaunchError
+from ..folder import RunFolder, make_private
+from ..record import reader
+from ..record.sessions import StoredSession, find_session, list_sessions, session_folder
+from ..worker.file_locks import locked
+from ..worker.process_identity import start_ticks
+from ..worker.session import channel, place
+
+__all__ = ["ask", "close", "deliver", "existing", "kill", "restart", "starting", "wait_until_open"]
+
+_ANSWER_S = 30.0
+_START_S = 120.0
+_CLOSE_S = place.EXIT_LIMIT_S + 15.0
+_POLL_S = 0.002
+
+
+def existing(name: str) -> StoredSession:
+    """Return the session with this name. Raises InputError, which lists the sessions."""
+    found = find_session(name)
+    if found is None:
+        others = ", ".join(one.name for one in list_sessions())
+        raise InputError(
+            f"no session is named {name!r}. "
+            + (f"The sessions are: {others}" if others else "Start it with %%distribute --session")
+        )
+    return found
+
+
+def ask(session: StoredSession, message: Mapping[str, Any]) -> dict[str, Any]:
+    """Ask a session's supervisor. Blocks until it answers. Raises LaunchError."""
+    _refuse_elsewhere(session)
+    try:
+        link = channel.connect(session.path)
+        with contextlib.closing(link):
+            link.sock.settimeout(_ANSWER_S)
+            link.send(message)
+            answer = link.receive()
+    except (OSError, ValueError) as error:
+        raise LaunchError(
+            f"The session {session.name!r} does not answer: {error}. End it with "
+            f"`%dist close --kill {session.name}`, then run the cell again"
+        ) from error
+    if answer is None:
+        raise LaunchError(f"The session {session.name!r} has just ended. Run the cell again to start it anew")
+    if "error" in answer:
+        raise LaunchError(f"{answer['error']}. Nothing was started")
+    return answer
+
+
+def _refuse_elsewhere(session: StoredSession) -> None:
+    if not session.is_here:
+        raise LaunchError(
+            f"The session {session.name!r} runs on the machine {session.host!r}, and this is "
+            f"{socket.gethostname()!r}. Use another name here, such as --session {session.name}-2"
+        )
+
+
+def deliver(session: StoredSession, more: Mapping[str, Any]) -> Callable[[RunFolder], None]:
+    """Return the function that hands a cell's folder to the session. It raises LaunchError."""
+
+    def send(place: RunFolder) -> None:
+        ask(session, {"ask": "cell", "folder": str(place.path), **more})
+
+    return send
+
+
+@contextlib.contextmanager
+def starting(name: str) -> Iterator[None]:
+    """Keep other kernels from starting a session with this name meanwhile. Raises LaunchError."""
+    path = session_folder(name)
+    try:
+        make_private(path)
+        with locked(path / place.START_LOCK):
+            yield
+    except OSError as error:
+        raise LaunchError(f"cannot write the session's folder {str(path)!r}: {error}") from error
+
+
+def wait_until_open(name: str, first: RunFolder) -> None:
+    """Wait until the session accepts cells, or its first cell has ended."""
+    until = time.monotonic() + _START_S
+    while find_session(name) is None and time.monotonic() < until:
+        if reader.status(first).state.ended:
+            return
+        time.sleep(_POLL_S)
+
+
+def restart(session: StoredSession) -> None:
+    """Give every rank of a session a fresh process. Raises LaunchError if a cell runs in it."""
+    ask(session, {"ask": "restart"})
+
+
+def close(session: StoredSession) -> bool:
+    """End a session. Returns whether its supervisor has ended. Blocks. Raises LaunchError."""
+    ask(session, {"ask": "close"})
+    return _ends(session)
+
+
+def kill(session: StoredSession) -> bool:
+    """Kill a session's supervisor, whose guard kills the ranks. Returns whether it has ended.
+
+    Raises LaunchError for a session of another machine.
+    """
+    _refuse_elsewhere(session)
+    about = session.about["supervisor"]
+    if start_ticks(about["pid"]) == about["start_ticks"]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(about["pid"], signal.SIGKILL)
+    return _ends(session)
+
+
+def _ends(session: StoredSession) -> bool:
+    about, until = session.about["supervisor"], time.monotonic() + _CLOSE_S
+    while start_ticks(about["pid"]) == about["start_ticks"]:
+        if time.monotonic() > until:
+            return False
+        time.sleep(_POLL_S)
+    return True

@@ -1,0 +1,80 @@
+"""Sessions on the disk: a list of them, and whether each one lives."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..folder import runs_root
+from ..worker import listing
+from ..worker.process_identity import boot_id, start_ticks
+from ..worker.session import place
+
+__all__ = ["StoredSession", "find_session", "list_sessions", "session_folder"]
+
+_SILENCE_S = 60.0
+"""If its heartbeat is older than this, a session on another host counts as dead."""
+
+
+@dataclass(frozen=True)
+class StoredSession:
+    """A session that lives. `about`: the content of its `session.json`."""
+
+    path: Path
+    about: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def world_size(self) -> int:
+        return int(self.about["world_size"])
+
+    @property
+    def host(self) -> str:
+        return str(self.about["supervisor"]["host"])
+
+    @property
+    def is_here(self) -> bool:
+        """Return whether the session runs on this machine, which alone can reach its socket."""
+        return self.host == socket.gethostname()
+
+
+def session_folder(name: str) -> Path:
+    """Return the folder of a session. `name` was checked with `place.is_name`."""
+    return place.sessions_root(runs_root()) / name
+
+
+def find_session(name: str) -> StoredSession | None:
+    """Return a session that lives; None if there is none of this name."""
+    path = session_folder(name)
+    try:
+        if os.stat(path).st_uid != os.geteuid():
+            return None
+        about = json.loads((path / place.ABOUT).read_bytes())
+        return StoredSession(path, about) if _lives(about) else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _lives(about: Mapping[str, Any]) -> bool:
+    supervisor = about["supervisor"]
+    if supervisor["host"] != socket.gethostname():
+        return time.time() - float(about["heartbeat"]) < _SILENCE_S
+    if supervisor["boot_id"] != boot_id():
+        return False
+    return bool(start_ticks(int(supervisor["pid"])) == supervisor["start_ticks"])
+
+
+def list_sessions() -> list[StoredSession]:
+    """Return all sessions that live, sorted by name."""
+    names = [name for name in listing.names(place.sessions_root(runs_root())) if place.is_name(name)]
+    found = [find_session(name) for name in sorted(names)]
+    return [one for one in found if one is not None]

@@ -1,0 +1,217 @@
+"""Start of a cell or a call in a session, and of the session with its first cell."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .. import backends
+from ..capture.session import names as session_names
+from ..errors import InputError
+from ..launch import session_link
+from ..plan.run_plan import Plan
+from ..record.sessions import StoredSession, find_session
+from ..showing import display
+from . import session_default
+from .origin import Origin
+from .run_start import describe, launch_payload, payload_facts, payload_of_call, payload_of_cell
+
+if TYPE_CHECKING:
+    from ..showing.run import Run
+
+__all__ = ["call_in_session", "cell_in_session", "check_session", "describe_in_session"]
+
+_IDLE_S = 86_400.0
+_EMPTY: Mapping[str, Any] = {"owned": (), "sent": {}, "seen": {}, "names": {}, "uses": {}}
+
+
+def check_session(plan: Plan, given: Mapping[str, Any]) -> StoredSession | None:
+    """Return the plan's session, or None if its cell starts it. Raises InputError."""
+    run = plan.run
+    assert run.session is not None
+    found = find_session(run.session)
+    if found is None:
+        if not plan.backend.capabilities.sessions:
+            raise InputError(
+                f"--session does not work with the backend {plan.backend.name!r} yet. Its ranks cannot stay "
+                "between cells. Use --backend local, or remove --session" + _or_off(run.session)
+            )
+        if run.ranks is not None:
+            _check_ranks(run.ranks, plan.world_size, run.session)
+        return None
+    for name in ("cluster", "backend"):
+        if given.get(name) is not None and plan.backend.name != found.about["backend"]:
+            raise InputError(
+                f"The session {found.name!r} uses the backend {found.about['backend']!r}, not "
+                f"{plan.backend.name!r}. Remove --{name}, or name another session" + _or_off(found.name)
+            )
+    if run.np is not None and "np" in given and run.np != found.world_size:
+        raise InputError(
+            f"The session {found.name!r} has {found.world_size} ranks, not {run.np}. Remove -np {run.np}, or "
+            f"close the session with `%dist close {found.name}`" + _or_off(found.name)
+        )
+    if given.get("env"):
+        raise InputError(
+            f"--env sets variables when the session {found.name!r} starts, and the session runs already. Set "
+            "os.environ in the cell, or close the session first" + _or_off(found.name)
+        )
+    fields = plan.backend.options.model_fields.keys() | {"hosts", "hostfile", "idle_timeout", "cold"}
+    for name in sorted(given.keys() & fields):
+        flag = "--" + name.replace("_", "-")
+        raise InputError(
+            f"{flag} counts when the session {found.name!r} starts, and the session runs already. Remove "
+            f"{flag}, or close the session with `%dist close {found.name}`" + _or_off(found.name)
+        )
+    if run.ranks is not None:
+        _check_ranks(run.ranks, found.world_size, found.name)
+    return found
+
+
+def _or_off(name: str) -> str:
+    """Return the advice for a notebook whose plain cells go to this session."""
+    return (
+        ", or send plain cells to new ranks with `%dist session off`" if session_default.get() == name else ""
+    )
+
+
+def _check_ranks(ranks: str, world_size: int, name: str) -> None:
+    wrong = [rank for rank in ranks.split(",") if int(rank) >= world_size]
+    if wrong:
+        raise InputError(
+            f"--ranks {wrong[0]}: the session {name!r} has the ranks 0 to {world_size - 1}. "
+            "Choose among these"
+        )
+
+
+def cell_in_session(
+    source: str, namespace: dict[str, Any], plan: Plan, origin: Origin, given: Mapping[str, Any]
+) -> Run:
+    """Start a cell in the plan's session. Does not wait for it. Raises DistError with nothing started."""
+
+    choose, capture = _of_cell(source, namespace, plan, origin)
+    return _start(plan, given, origin, source.removeprefix("\n"), choose, capture)
+
+
+def _of_cell(
+    source: str, namespace: dict[str, Any], plan: Plan, origin: Origin
+) -> tuple[Callable[[Mapping[str, Any]], session_names.Choice], Callable[[session_names.Choice], Any]]:
+    """Return the functions that choose what a cell sends, and that capture it."""
+
+    def choose(about: Mapping[str, Any]) -> session_names.Choice:
+        name = plan.run.session or ""
+        return session_names.choose(source, origin.label, origin.flags, namespace, about, name)
+
+    def capture(choice: session_names.Choice) -> Any:
+        return payload_of_cell(source, namespace, plan, origin, choice.without, choice.sent, choice.modules)
+
+    return choose, capture
+
+
+def describe_in_session(
+    source: str, namespace: dict[str, Any], plan: Plan, origin: Origin, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return as JSON what `cell_in_session` would start. Starts and writes nothing. Raises DistError."""
+    found = check_session(plan, given)
+    if found is None:
+        return {
+            "session": {"name": plan.run.session, "runs": False},
+            **describe(source, namespace, plan, origin),
+        }
+    choose, capture = _of_cell(source, namespace, plan, origin)
+    plan, ranks = _plan_of(found, plan), _ranks(plan)
+    payload = capture(choose(_ask_about(found, plan)))
+    return {
+        "session": {"name": found.name, "runs": True},
+        "backend": plan.backend.name,
+        "np": plan.world_size,
+        "ranks": list(range(plan.world_size)) if ranks is None else ranks,
+        "payload": payload_facts(payload),
+    }
+
+
+def call_in_session(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    plan: Plan,
+    origin: Origin,
+    given: Mapping[str, Any],
+    seen: Mapping[str, str] | None = None,
+) -> Run:
+    """Start `fn(*args, **kwargs)` in the plan's session. Does not wait for it. Raises DistError."""
+    import sys
+
+    main = sys.modules["__main__"].__dict__
+
+    def choose(about: Mapping[str, Any]) -> session_names.Choice:
+        name = plan.run.session or ""
+        choice = session_names.choose_for_call((fn, args, dict(kwargs)), main, about, name)
+        choice.seen.update(seen or {})
+        return choice
+
+    def capture(choice: session_names.Choice) -> Any:
+        return payload_of_call(fn, args, kwargs, plan, origin, choice.without, choice.sent, choice.modules)
+
+    name = getattr(fn, "__qualname__", repr(fn))
+    return _start(plan, given, origin, name, choose, capture)
+
+
+def _start(
+    plan: Plan,
+    given: Mapping[str, Any],
+    origin: Origin,
+    source: str,
+    choose: Callable[[Mapping[str, Any]], session_names.Choice],
+    capture: Callable[[session_names.Choice], Any],
+) -> Run:
+    assert plan.run.session is not None
+    found = check_session(plan, given)
+    if found is None:
+        with session_link.starting(plan.run.session):
+            found = check_session(plan, given)  # another kernel may have started it meanwhile
+            if found is None:
+                choice = choose(_EMPTY)
+                payload = capture(choice)
+                run = launch_payload(payload, plan, source, origin, _facts(plan, choice), None)
+                session_link.wait_until_open(plan.run.session, run.folder)
+                return run
+    plan = _plan_of(found, plan)
+    about = _ask_about(found, plan)
+    choice = choose(about)
+    payload = capture(choice)
+    for note in choice.notes:
+        display.tell(f"note: {note}")
+    more = {"sent": choice.sent, "seen": choice.seen, "together": choice.together, "needs": choice.needs}
+    deliver = session_link.deliver(found, more)
+    facts = {**_facts(plan, None), "owned": sorted(payload.words.intersection(about["owned"]))}
+    return launch_payload(payload, plan, source, origin, facts, deliver)
+
+
+def _plan_of(found: StoredSession, plan: Plan) -> Plan:
+    """Return the plan with the backend and the size of the session. The notebook may use another cluster."""
+    if plan.backend.name != found.about["backend"]:
+        backend = backends.load(found.about["backend"])
+        plan = dataclasses.replace(plan, backend=backend, options=backend.options(), cluster=None)
+    return dataclasses.replace(plan, world_size=found.world_size)
+
+
+def _ask_about(found: StoredSession, plan: Plan) -> dict[str, Any]:
+    message = {"ask": "about", "ranks": _ranks(plan), "restart": plan.run.session_restart}
+    return session_link.ask(found, message)
+
+
+def _ranks(plan: Plan) -> list[int] | None:
+    return None if plan.run.ranks is None else [int(rank) for rank in plan.run.ranks.split(",")]
+
+
+def _facts(plan: Plan, choice: session_names.Choice | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "name": plan.run.session,
+        "ranks": _ranks(plan),
+        "restart": plan.run.session_restart or "rank",
+    }
+    if choice is not None:  # the first cell, which starts the session
+        facts |= {"idle_timeout_s": plan.run.idle_timeout or _IDLE_S}
+        facts |= {"sent": choice.sent, "seen": choice.seen}
+    return facts

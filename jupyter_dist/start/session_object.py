@@ -1,0 +1,226 @@
+"""`jupyter_dist.session`: ranks that stay, used from Python."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..capture import payload_builder
+from ..errors import DistError, InputError, RunFailed
+from ..flags import shown
+from ..launch import session_link
+from ..plan.run_plan import make_plan
+from ..record.sessions import find_session
+from ..showing import display
+from ..worker.session import calls, place
+from ..worker.session.content import digest
+from .follow import finish
+from .origin import origin_of_call
+from .run_start import warn
+from .session_cells import call_in_session, check_session
+
+if TYPE_CHECKING:
+    from ..showing.run import Run
+
+__all__ = ["Session", "session"]
+
+_OF_EACH_CALL = {"session", "np", "backend", "session_restart"}
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Session:
+    """Ranks that stay between calls. `with` closes the session at its end."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = dict(given)
+        self.name: str = given["session"]
+        self._last: Run | None = None
+        plan = make_plan(self._given, spelled_as_flags=False)
+        warn(plan)
+        check_session(plan, self._given)
+
+    def __repr__(self) -> str:
+        found = find_session(self.name)
+        if found is None:
+            return f"Session({self.name!r}, not running)"
+        return f"Session({self.name!r}, {found.world_size} ranks on {found.about['backend']})"
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Run:
+        """Call `fn(*args, **kwargs)` on every rank, and show the output until the call has ended.
+
+        The first call starts the session. Raises RunFailed, RunStopped, and other DistErrors.
+        """
+        if not callable(fn):
+            raise InputError(f"run needs a function to call, got {type(fn).__name__}")
+        self._last = self._start(fn, args, kwargs)
+        return finish(self._last)
+
+    @property
+    def results(self) -> Any:
+        """The results of the last `run`, by rank. Raises DistError before the first one."""
+        if self._last is None:
+            raise DistError(f"The session {self.name!r} has run nothing from here. Call run() first")
+        return self._last.results
+
+    def __getitem__(self, name: str) -> list[Any]:
+        """Return the values of a name by rank. Raises KeyError if a rank lacks it."""
+        run = self._quietly(calls.value, name)
+        try:
+            run.raise_for_state()
+        except RunFailed:
+            lacking = [str(error.rank) for error in run.errors if error.type == "KeyError"]
+            if not lacking:
+                raise
+            where = f"rank {lacking[0]}" if len(lacking) == 1 else f"the ranks {', '.join(sorted(lacking))}"
+            raise KeyError(f"{where} of the session {self.name!r}: no name {name!r}") from None
+        return list(run.results)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Assign a name on every rank. The name then belongs to the ranks."""
+        _check_name(name)
+        main = sys.modules["__main__"].__dict__
+        seen = digest(main[name], main) if name in main else None
+        run = self._quietly(calls.assign, {name: value}, seen={} if seen is None else {name: seen})
+        run.raise_for_state()
+
+    def scatter(self, name: str, parts: Sequence[Any]) -> None:
+        """Assign a name on every rank: `parts[0]` on rank 0, and so on.
+
+        Raises InputError if there is not one part for each rank.
+        """
+        _check_name(name)
+        found = find_session(self.name)
+        plan = make_plan(self._now(), spelled_as_flags=False)
+        size = plan.world_size if found is None else found.world_size
+        if len(parts) != size:
+            raise InputError(
+                f"scatter needs one part for each of the {size} ranks, and got {len(parts)}. Split the value "
+                f"into {size} parts"
+            )
+        self._quietly(calls.assign_part, name, list(parts)).raise_for_state()
+
+    def gather(self, name: str) -> Any:
+        """Return the values of a name, joined in the order of ranks: lists, tuples, arrays or tensors.
+
+        Raises KeyError if a rank lacks the name, and InputError for values that cannot be joined.
+        """
+        values = self[name]
+        first = values[0]
+        home = type(first).__module__.partition(".")[0]
+        if isinstance(first, list | tuple) and all(isinstance(one, type(first)) for one in values):
+            return type(first)(item for one in values for item in one)
+        if home in ("numpy", "torch") and hasattr(first, "shape") and first.shape:
+            library: Any = sys.modules[home]
+            return library.concatenate(values)
+        raise InputError(
+            f"gather joins lists, tuples, arrays and tensors, and {name!r} is a {type(first).__name__}. Use "
+            f"the list of values: session[{name!r}]"
+        )
+
+    def on_start(self, fn: F) -> F:
+        """Call a function on every rank now, and later first on each fresh rank. A decorator."""
+        self.run(fn)
+        origin = origin_of_call(fn)
+        payload = payload_builder.capture_call(fn, (), {}, here=True, **origin.for_capture())
+        found = session_link.existing(self.name)
+        path = found.path / f"{place.ON_START}-{_identity(fn)}.pkl"
+        if path.exists():
+            display.tell(f"note: {fn.__name__} replaces the earlier function of the same name")
+        payload.write(path)
+        session_link.ask(found, {"ask": "on_start", "path": str(path)})
+        return fn
+
+    def close(self) -> None:
+        """End the session and its ranks. Repeatable."""
+        found = find_session(self.name)
+        if found is not None:
+            with contextlib.suppress(DistError):  # it has just ended
+                session_link.close(found)
+
+    def _now(self) -> dict[str, Any]:
+        """Return the options of a call. The session's own options count only for the call that starts it."""
+        if find_session(self.name) is None:
+            return self._given
+        return {name: self._given[name] for name in self._given.keys() & _OF_EACH_CALL}
+
+    def _start(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        seen: Mapping[str, str] | None = None,
+    ) -> Run:
+        given = self._now()
+        plan = make_plan(given, spelled_as_flags=False)
+        return call_in_session(fn, args, kwargs, plan, origin_of_call(fn), given, seen)
+
+    def _quietly(self, fn: Callable[..., Any], *args: Any, seen: Mapping[str, str] | None = None) -> Run:
+        run = self._start(fn, args, {}, seen)
+        try:
+            return run.wait()
+        except KeyboardInterrupt:
+            run.folder.request("interrupt")
+            raise
+
+
+def session(
+    name: str = place.DEFAULT,
+    *,
+    np: int | None = None,
+    backend: str | None = None,
+    idle_timeout: float | str | None = None,
+    restart: str | None = None,
+    env: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Session:
+    """Return the session with this name. Its first call starts it, if no such session runs.
+
+    Args:
+        np: the number of ranks, as `-np`.
+        backend: the name of a backend whose ranks can stay.
+        idle_timeout: how long the session waits for a call before it ends. Default: a day.
+        restart: what replaces a rank that has ended: "never", "rank" or "all".
+        env: environment variables of the ranks.
+        options: the backend's own options.
+
+    Raises InputError if the session has other ranks, or the backend has no sessions.
+    """
+    given = {
+        "session": name,
+        "np": np,
+        "backend": backend,
+        "idle_timeout": idle_timeout,
+        "session_restart": restart,
+        "env": dict(env) if env else None,
+        **(options or {}),
+    }
+    return Session({key: value for key, value in given.items() if value is not None})
+
+
+def _identity(fn: Callable[..., Any]) -> str:
+    """Return a text for a file name: the same for a function that the notebook defines again.
+
+    A name such as `_` or `<lambda>`, or of a function in a function, does not identify a function. The
+    function's own values then do.
+    """
+    module, name = getattr(fn, "__module__", ""), getattr(fn, "__qualname__", "")
+    if isinstance(fn, FunctionType) and name.strip("_") and "<" not in name:
+        text = f"{module}.{name}"
+    else:
+        text = f"{module}.{name} {digest(fn, sys.modules['__main__'].__dict__)}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not name.isidentifier():
+        raise InputError(f"a session assigns names such as 'lr', got {shown(str(name))}")

@@ -1,0 +1,318 @@
+"""One cell on a session's ranks, as a backend that the supervision of a run can poll and stop."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...errors import LaunchError
+from ...folder import RunFolder
+from ...job import Job, Poll, RankState, State
+from ..backend_calls import Call, failure_of
+from .ranks import KeptRank, Ranks
+
+__all__ = ["CellCaller", "Preparation", "Request"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A cell that a kernel has sent."""
+
+    folder: RunFolder
+    job: Job
+    sent: Mapping[str, str]
+    """Digests of the names in its payload."""
+    together: tuple[tuple[str, ...], ...]
+    """Groups of names in its payload that share objects. They are replaced together or not at all."""
+    needs: frozenset[str]
+    """Names of the notebook that its code uses and its payload lacks, because the ranks had their values."""
+    ranks: tuple[int, ...]
+    restart: str = "rank"
+
+    @classmethod
+    def of(cls, folder: RunFolder, job: Job, world_size: int, message: Mapping[str, Any]) -> Request:
+        """Return the request in a kernel's message. `world_size`: of the session."""
+        assert job.session is not None
+        chosen = job.session.get("ranks")
+        return cls(
+            folder,
+            job,
+            sent={str(name): str(value) for name, value in message.get("sent", {}).items()},
+            together=tuple(tuple(map(str, group)) for group in message.get("together", ())),
+            needs=frozenset(message.get("needs", ())),
+            ranks=tuple(range(world_size)) if chosen is None else tuple(chosen),
+            restart=job.session.get("restart", "rank"),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Preparation:
+    """What the ranks do before a cell."""
+
+    env: Mapping[str, str]
+    reopen: str | None = None
+    """The communicator of the process group that the ranks open."""
+    notes: tuple[str, ...] = ()
+    fresh: tuple[int, ...] = ()
+    """Ranks whose process replaces one that has ended. They call the functions of `on_start`."""
+    on_start: tuple[str, ...] = ()
+    closing: tuple[int, ...] = ()
+    """Ranks that close a process group that the user's code has opened."""
+
+
+class CellCaller:
+    """The caller of an attempt (see `backend_calls.Caller`), whose ranks are those of the session."""
+
+    generation = 0
+    pid: int | None = None
+
+    def __init__(
+        self,
+        request: Request,
+        ranks: Ranks,
+        look: Callable[[], None],
+        fileno: int,
+        prepare: Callable[[Request], Preparation],
+    ) -> None:
+        self._request, self._ranks = request, ranks
+        self._look, self._fileno, self._prepare = look, fileno, prepare
+        waits = [rank in request.ranks for rank in range(request.job.world_size)]
+        self._states = [
+            RankState(rank, State.PENDING if waits[rank] else State.SUCCEEDED, local_rank=rank)
+            for rank in range(request.job.world_size)
+        ]
+        self._signalled: set[int] = set()
+        self._checks: dict[int, list[str]] | None = None
+        self._running = False
+        self.changed = False
+        """Whether a rank has answered since the last look of the attempt."""
+
+    @property
+    def began(self) -> bool:
+        """Whether the ranks have received the cell."""
+        return self._running
+
+    @property
+    def failed(self) -> bool:
+        """Whether a rank has not succeeded, or had to leave its collectives, perhaps after its end."""
+        return bool(self._signalled) or any(state.state is not State.SUCCEEDED for state in self._states)
+
+    def begin(self, name: str, /, **arguments: Any) -> Call:
+        call = Call(name)
+        try:
+            call.succeed(getattr(self, f"_{name}")(**arguments))
+        except Exception as error:  # reported as any backend's failure
+            call.fail(failure_of(error))
+        return call
+
+    def look(self) -> None:
+        self._look()
+
+    def fileno(self) -> int:
+        return self._fileno
+
+    def renew(self) -> None:
+        pass  # no call is ever pending
+
+    def close(self) -> None:
+        pass  # the ranks stay
+
+    def _submit(self, attempt: int) -> dict[str, Any]:
+        dead = self._ranks.dead(self._request.ranks)
+        if dead and self._request.restart == "never":
+            raise LaunchError(
+                f"{_named(dead)} of the session {'has' if len(dead) == 1 else 'have'} ended. Run the cell "
+                "with --session-restart rank to start a fresh rank in its place"
+            )
+        if dead:
+            everyone = range(len(self._states))
+            self._ranks.replace(everyone if self._request.restart == "all" else dead)
+        self._check_needs()
+        return {"session": True}
+
+    def _check_needs(self) -> None:
+        """Raise LaunchError if a rank has lost a name since the kernel chose what the payload contains."""
+        for rank in self._request.ranks:
+            kept = self._ranks.all[rank]
+            lost = sorted(self._request.needs - (kept.names.keys() & (kept.sent.keys() | kept.assigned)))
+            if lost:
+                why = "was replaced" if kept.fresh else f"lost {', '.join(lost)}"
+                raise LaunchError(
+                    f"rank {rank} {why} while this cell waited. The cell was sent without "
+                    f"{', '.join(lost)}, because the rank had {'it' if len(lost) == 1 else 'them'}. Run the "
+                    "cell again"
+                )
+
+    def _poll(self, handle: Mapping[str, Any], cursor: Any) -> Poll:
+        if not self._running:
+            self._try_to_begin()
+        state = RankState.overall(self._states) if self._running else State.PENDING
+        if not self._running and self._ranks.dead(self._request.ranks):
+            self._running, state = True, State.FAILED
+            for rank in self._request.ranks:
+                ended = self._ranks.all[rank].state
+                if ended.state.ended:
+                    self._over(rank, State.FAILED, exit_code=ended.exit_code, signal=ended.signal)
+                else:
+                    self._over(rank, State.STOPPED)
+            state = RankState.overall(self._states)
+        detail = None if self._running else self._ranks.detail or "the session's ranks are starting"
+        return Poll(state, tuple(self._states), self._ranks.pids, detail=detail)
+
+    def _try_to_begin(self) -> None:
+        if not self._ranks.ready(self._request.ranks):
+            return
+        if self._checks is None:
+            self._checks = {}
+            names = self._sent_again()
+            for rank in self._request.ranks if names else ():
+                self._ranks.send(rank, {"do": "check", "of": self._request.folder.id, "names": names})
+            if not names:
+                self._checks = {rank: [] for rank in self._request.ranks}
+        if len(self._checks) == len(self._request.ranks):
+            self._begin()
+
+    def _sent_again(self) -> list[str]:
+        """Return the names of the payload that a rank has already, and that it gets anew."""
+        own, ranks = self._ranks.owned(), [self._ranks.all[rank] for rank in self._request.ranks]
+        stay = [self._has_already(kept) for kept in ranks]
+        return [
+            name
+            for name in self._request.sent
+            if name not in own
+            and any(name in kept.sent and name not in same for kept, same in zip(ranks, stay, strict=True))
+        ]
+
+    def _has_already(self, kept: KeptRank) -> set[str]:
+        """Return the names of the payload whose values the notebook has sent to this rank before.
+
+        The rank keeps these values with what its cells have changed in them. Other ranks may lack the names.
+        """
+        sent = self._request.sent
+        same = {name for name in kept.names.keys() & sent.keys() if kept.sent.get(name) == sent[name]}
+        for group in self._request.together:
+            if not same.issuperset(group):
+                same -= set(group)
+        return same
+
+    def _begin(self) -> None:
+        assert self._checks is not None
+        mutated = {name for names in self._checks.values() for name in names}
+        for group in self._request.together:
+            if mutated & set(group):
+                mutated |= set(group)
+        for kept in self._ranks.all:
+            kept.assigned |= mutated & kept.names.keys()
+        first = self._prepare(self._request)
+        own = self._ranks.owned()
+        notes = [*first.notes, *(_both_changed(name, self._request.job) for name in sorted(mutated))]
+        folder, began = self._request.folder, time.time()
+        self._running = True
+        for rank in self._request.ranks:
+            state = self._ranks.all[rank].state
+            self._states[rank] = RankState(
+                rank, State.RUNNING, state.pid, socket.gethostname(), local_rank=rank, started=began
+            )
+            self._ranks.send(
+                rank,
+                {
+                    "do": "cell",
+                    "run": str(folder.path),
+                    "folder": str(folder.rank(0, rank).path),
+                    "env": {
+                        **first.env,
+                        "JUPYTER_DIST_RUN": str(folder.path),
+                        "JUPYTER_DIST_RUN_ID": folder.id,
+                    },
+                    "keep": sorted(own | self._has_already(self._ranks.all[rank])),
+                    "reopen": first.reopen,
+                    "close": rank in first.closing,
+                    "tells": rank == self._request.ranks[0],
+                    "notes": notes if rank == self._request.ranks[0] else (),
+                    "on_start": first.on_start if rank in first.fresh else (),
+                },
+            )
+
+    def _stop(self, handle: Mapping[str, Any], *, kill: bool) -> None:
+        self._tell(signal.SIGKILL if kill else signal.SIGTERM)
+
+    def _ask(self, handle: Mapping[str, Any], rank: int | None, verb: str) -> None:
+        if verb == "interrupt":
+            self._tell(signal.SIGINT)
+        elif verb == "stacks":
+            self._ranks.stacks()
+
+    def _release(self, handle: Mapping[str, Any]) -> None:
+        return None
+
+    def _tell(self, signum: int) -> None:
+        """Signal the ranks that still run the cell. A rank that waits in a collective leaves it."""
+        if not self._running:
+            for rank in self._request.ranks:
+                self._over(rank, State.STOPPED)
+            self._running = True
+            return
+        running = [state.rank for state in self._states if state.state is State.RUNNING]
+        self._signalled |= set(running)
+        if signum == signal.SIGKILL:
+            self._ranks.signal(running, signum)
+        for rank in running:  # a rank ignores a signal between cells, so it signals itself in its cell
+            self._ranks.send(rank, {"do": "leave", "of": self._request.folder.id, "signal": signum})
+
+    def answered(self, rank: int, message: Mapping[str, Any]) -> None:
+        """Process a rank's answer."""
+        if message.get("of") != self._request.folder.id:
+            return
+        self.changed = True
+        if "changed" in message:
+            if self._checks is not None:
+                self._checks[rank] = message["changed"]
+            return
+        if self._states[rank].state is not State.RUNNING:
+            return
+        code = int(message["done"])
+        kept = self._ranks.all[rank]
+        kept.names, kept.group = message["names"], message["group"]
+        kept.gpu_memory, kept.uses = message["gpu_memory"], message["uses"]
+        if message["prepared"]:
+            kept.fresh = False
+            self._ranks.lost.pop(rank, None)
+        for name in message["installed"]:
+            kept.assigned.discard(name)
+            if name in self._request.sent:
+                kept.sent[name] = self._request.sent[name]
+        kept.assigned |= set(message["assigned"])
+        kept.assigned &= kept.names.keys()
+        state = State.SUCCEEDED if code == 0 else self._how_ended(rank)
+        self._over(rank, state, exit_code=code)
+
+    def died(self, rank: int) -> None:
+        """Note the end of a rank's process."""
+        self.changed = True
+        if self._states[rank].state is not State.RUNNING:
+            return
+        now = self._ranks.all[rank].state
+        self._over(rank, self._how_ended(rank), exit_code=now.exit_code, signal=now.signal)
+
+    def _how_ended(self, rank: int) -> State:
+        return State.STOPPED if rank in self._signalled else State.FAILED
+
+    def _over(self, rank: int, state: State, **more: Any) -> None:
+        self._states[rank] = dataclasses.replace(self._states[rank], state=state, ended=time.time(), **more)
+
+
+def _both_changed(name: str, job: Job) -> str:
+    session = (job.session or {}).get("name")
+    return (
+        f"{name}: the notebook has assigned it again, but a cell of the session {session} has changed "
+        "the ranks' value. The cell uses the ranks' value. To send the notebook's: "
+        f'jupyter_dist.session("{session}")["{name}"] = {name}'
+    )
+
+
+def _named(ranks: list[int]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

@@ -1,0 +1,173 @@
+"""The supervision of one cell of a session: its state, its requests and its end."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from ...backends import declared
+from ...folder import free_room, keep_room
+from ...job import RankState, State, Status, Supervisor
+from ...record.file_changes import FileChanges
+from ...worker.file_locks import Lock
+from ...worker.host.oom_killer import oom_kills
+from ...worker.host.usage import HostUsage
+from ..attempt import Attempt
+from ..guard import Guard
+from ..requests import Requests
+from ..run_context import Outcome, RunContext
+from ..status_writer import StatusWriter, log
+from ..wakeup import Wakeup
+from .cell import CellCaller, Request
+
+__all__ = ["CellRun", "Session", "Waiting"]
+
+_LONGEST_TURN_S = 0.05
+_GRACE_S = 300.0
+
+
+class Waiting:
+    """A cell that waits for its turn. `ahead`: the line that says for what."""
+
+    def __init__(self, request: Request, lock: Lock, warm: bool, me: Supervisor, ahead: str) -> None:
+        self.request, self.lock = request, lock
+        job = request.job
+        ranks = RankState.all(job.world_size)
+        status = Status(job.id, State.PENDING, created=job.created, warm=warm, ranks=ranks, supervisor=me)
+        self.writer = StatusWriter(request.folder, status)
+        self.requests = Requests(request.folder, job)
+        self.writer.note(reason=ahead or None)
+        self.writer.write()
+
+    def ended(self) -> bool:
+        """Write a heartbeat. Returns whether a user has stopped the cell before it began."""
+        self.writer.beat()
+        if self.writer.removed:
+            self.lock.release()
+            return True
+        if self.requests.stopped():
+            self.refuse("stopped by the user before it began")
+            return True
+        return False
+
+    def refuse(self, reason: str, state: State = State.STOPPED) -> None:
+        """End the cell without running it. Does nothing if the cell has ended."""
+        if self.writer.status.state.ended:
+            return
+        ranks = RankState.all(self.request.job.world_size, State.STOPPED)
+        self.writer.update(state=state, reason=reason, ranks=ranks, ended=time.time())
+        self.lock.release()
+
+
+class Session(Protocol):
+    """What a cell needs of its session."""
+
+    @property
+    def guard(self) -> Guard: ...
+
+    @property
+    def alarm(self) -> Wakeup: ...
+
+    @property
+    def changes(self) -> FileChanges:
+        """Return what the cells, one after the other, watch their logs with."""
+        ...
+
+    @property
+    def ending(self) -> str:
+        """Return why the session is ending, or an empty text."""
+        ...
+
+    def look(self) -> None:
+        """Process what has arrived."""
+        ...
+
+    def caller(self, request: Request) -> CellCaller:
+        """Return the backend of the cell's attempt."""
+        ...
+
+    def loss(self) -> str | None:
+        """Return the sentence about the ranks that have ended, and about what they had."""
+        ...
+
+
+class CellRun:
+    """The present cell of a session."""
+
+    def __init__(self, server: Session, waiting: Waiting) -> None:
+        self._server, self._waiting = server, waiting
+        self.request = waiting.request
+        self.caller = server.caller(waiting.request)
+        self._oom_kills = oom_kills()
+        self._outcome: Outcome | None = None
+        self.failed = False
+        """Whether a rank of the cell has not succeeded. Its process group may be broken."""
+
+    def run(self) -> None:
+        """Run the cell until all its ranks have ended it. Blocks. `finish` writes the end."""
+        job, folder, writer = self.request.job, self.request.folder, self._waiting.writer
+        requests = self._waiting.requests
+        able = declared(job.backend).capabilities
+        context = RunContext(
+            job=job,
+            folder=folder,
+            able=able,
+            caller=self.caller,
+            writer=writer,
+            requests=requests,
+            guard=self._server.guard,
+            changes=self._server.changes,
+            poll_interval_s=_LONGEST_TURN_S,
+            grace_s=_GRACE_S,
+        )
+        keep_room(folder, job.world_size)
+        writer.update(reason=None)
+        attempt = Attempt(context, None)
+        usage = HostUsage(str(folder.path))
+        woken = False
+        try:
+            while attempt.outcome is None:
+                self._server.look()
+                woken = woken or self.caller.changed
+                self.caller.changed = False
+                attempt.tick(time.monotonic(), woken=woken)
+                if woken and attempt.outcome is None:
+                    # The first turn may have taken an answer from before the news.
+                    attempt.tick(time.monotonic(), woken=True)
+                if attempt.outcome is not None:
+                    break
+                if self._server.ending:
+                    requests.terminate()
+                requests.removed = writer.removed
+                usage.tick(time.monotonic())
+                writer.beat()
+                pause_s = 0.0 if self.caller.changed else min(_LONGEST_TURN_S, attempt.pause_s)
+                woken = self._server.alarm.wait(pause_s, self.caller.fileno(), attempt.heard)
+        finally:
+            self._server.changes.clear()
+            self.failed = self.caller.failed
+            self._outcome = attempt.outcome
+
+    def finish(self) -> None:
+        """Write the final state. A user may send the next cell from then on."""
+        if self._waiting.writer.status.state.ended:
+            return
+        outcome = self._outcome
+        free_room(self.request.folder)
+        state = State.FAILED if outcome is None else outcome.state
+        reason = "the session's supervisor failed" if outcome is None else outcome.reason
+        if state is State.UNWATCHED:
+            state = State.FAILED
+        log(f"the cell has ended: {state}")
+        if state is State.STOPPED and self._server.ending and not self._waiting.requests.asked("stop"):
+            reason = f"the session ends: {self._server.ending}"
+        told = self._server.loss()
+        self._waiting.writer.update(
+            state=state,
+            reason=reason,
+            told=told,
+            waits=(),
+            ended=time.time(),
+            oom_killer=oom_kills() > self._oom_kills,
+        )
+        self._waiting.lock.release()

@@ -1,0 +1,224 @@
+"""The ranks of a session: their processes, their connections, and whose names they have."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ... import backends
+from ...errors import LaunchError
+from ...folder import RunFolder
+from ...job import Job, Poll, RankState, State
+from ...worker.process_groups import kill_group
+from ...worker.session.channel import Channel
+from ..status_writer import log
+
+__all__ = ["KeptRank", "Ranks"]
+
+_UNCHANGEABLE = {"NoneType", "bool", "bytes", "complex", "float", "frozenset", "int", "range", "str", "tuple"}
+_UNCHANGEABLE |= {
+    "ABCMeta",
+    "EnumType",
+    "EnumMeta",
+    "builtin_function_or_method",
+    "function",
+    "module",
+    "type",
+}
+"""Names of the types whose values cells do not change in place."""
+
+
+@dataclass
+class KeptRank:
+    """One rank between its cells. `link` is None until the process has connected."""
+
+    state: RankState
+    link: Channel | None = None
+    fresh: bool = True
+    """Whether the process has run no cell yet, nor all functions that a fresh rank calls first."""
+    group: str | None = None
+    """The communicator of its process group at the end of its last cell."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Its names, with the types of their values."""
+    uses: dict[str, list[str] | None] = field(default_factory=dict)
+    """The global names that each of its names may read. See `worker.session.global_reads`."""
+    gpu_memory: int | None = None
+    """The bytes that torch has reserved on its GPUs, after its last cell."""
+    assigned: set[str] = field(default_factory=set)
+    """Those of its names that cells have assigned."""
+    sent: dict[str, str] = field(default_factory=dict)
+    """Digests of the values that the notebook has sent."""
+
+    def own_names(self) -> list[str]:
+        """Return the names whose values only this process may have.
+
+        A cell has assigned them, or may have changed the notebook's value in place. The notebook sends all
+        other names again.
+        """
+        return sorted(
+            name
+            for name, kind in self.names.items()
+            if name in self.assigned or (name in self.sent and kind.partition(",")[0] not in _UNCHANGEABLE)
+        )
+
+    @property
+    def lives(self) -> bool:
+        return self.state.state is State.RUNNING
+
+
+class Ranks:
+    """All ranks of a session.
+
+    `job`: of the session. `folder`: the session's, shaped like a run's. `close`: closes a rank's connection.
+    """
+
+    def __init__(self, job: Job, folder: RunFolder, close: Callable[[Channel], None]) -> None:
+        self._close = close
+        self._job, self._folder = job, folder
+        self._backend: Any = backends.load(job.backend)
+        self._handle: Mapping[str, Any] | None = None
+        self.all = [KeptRank(RankState(rank)) for rank in range(job.world_size)]
+        self.lost: dict[int, list[str]] = {}
+        """Ranks whose process has ended or was replaced, and the names that were lost with it."""
+        self.detail: str | None = None
+        """What the start of the ranks waits for."""
+
+    def start(self) -> None:
+        """Start all ranks. Raises DistError if that is impossible."""
+        self._handle = self._backend.submit(self._job, self._folder, 0)
+
+    def poll(self) -> list[int]:
+        """Look at the processes. Returns the ranks that have ended since the last call."""
+        if self._handle is None:
+            return []
+        poll: Poll = self._backend.poll(self._job, self._folder, self._handle, None)
+        self.detail = poll.detail
+        ended = []
+        for state in poll.ranks:
+            kept = self.all[state.rank]
+            if kept.state.pid == state.pid and kept.lives and state.state.ended:
+                ended.append(state.rank)
+                self._drop(kept)
+            kept.state = state
+        return ended
+
+    def _drop(self, kept: KeptRank) -> None:
+        if kept.link is not None:
+            self._close(kept.link)
+            kept.link = None
+
+    def forget(self, rank: int) -> list[str]:
+        """Note that a rank's process is gone, and return the names whose values only it may have had."""
+        kept = self.all[rank]
+        names = kept.own_names()
+        kept.names, kept.sent, kept.assigned, kept.uses = {}, {}, set(), {}
+        self.lost[rank] = sorted({*names, *self.lost.get(rank, ())})
+        return names
+
+    def replace(self, ranks: Iterable[int]) -> None:
+        """Start fresh processes for these ranks. A process that still runs is killed. Raises DistError."""
+        for rank in ranks:
+            kept = self.all[rank]
+            self.forget(rank)
+            log(f"rank {rank} gets a fresh process")
+            if kept.lives and kept.state.pid is not None:
+                kill_group(kept.state.pid)
+            self._drop(kept)
+            try:
+                state = self._backend.replace(self._job, self._folder, rank)
+            except OSError as error:
+                raise LaunchError(f"rank {rank} could not be started again: {error}") from error
+            self.all[rank] = KeptRank(state)
+
+    def about(self) -> list[dict[str, Any]]:
+        """Return the processes, for the session's file."""
+        return [
+            {
+                "rank": kept.state.rank,
+                "pid": kept.state.pid,
+                "state": str(kept.state.state),
+                "gpu_memory": kept.gpu_memory,
+            }
+            for kept in self.all
+        ]
+
+    def join(self, link: Channel, rank: int, pid: int) -> bool:
+        """Take the connection of a rank's process. Returns whether the process is one of this session."""
+        self.poll()
+        if not 0 <= rank < len(self.all):
+            return False
+        kept = self.all[rank]
+        if kept.state.pid != pid or kept.link is not None:
+            return False
+        kept.link = link
+        return True
+
+    def ready(self, ranks: Collection[int]) -> bool:
+        """Return whether these ranks wait for a cell."""
+        return all(self.all[rank].lives and self.all[rank].link is not None for rank in ranks)
+
+    def dead(self, ranks: Collection[int]) -> list[int]:
+        return [rank for rank in ranks if self.all[rank].state.state.ended]
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return tuple(kept.state.pid for kept in self.all if kept.lives and kept.state.pid is not None)
+
+    def send(self, rank: int, message: Mapping[str, Any]) -> None:
+        """Send a message to a rank. A rank that is gone is found by its process's end."""
+        link = self.all[rank].link
+        if link is not None:
+            with contextlib.suppress(OSError):
+                link.send(message)
+
+    def signal(self, ranks: Iterable[int], signum: int) -> None:
+        for rank in ranks:
+            pid = self.all[rank].state.pid
+            if not self.all[rank].lives or pid is None:
+                continue
+            if signum == signal.SIGKILL:
+                kill_group(pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signum)
+
+    def stacks(self) -> None:
+        if self._handle is not None:
+            self._backend.ask(self._job, self._folder, self._handle, None, "stacks")
+
+    def end(self) -> None:
+        """Kill what still runs, and release what is reserved."""
+        self.signal(range(len(self.all)), signal.SIGKILL)
+        for kept in self.all:
+            self._drop(kept)
+        if self._handle is not None:
+            with contextlib.suppress(Exception):
+                self._backend.release(self._job, self._folder, self._handle)
+
+    def owned(self) -> set[str]:
+        """Return the names that belong to the ranks."""
+        return {name for kept in self.all for name in kept.assigned if name in kept.names}
+
+    def sent(self, ranks: Collection[int]) -> dict[str, str]:
+        """Return the digests of the values that all these ranks have from the notebook."""
+        own = self.owned()
+        first, *others = (self.all[rank] for rank in ranks)
+        return {
+            name: value
+            for name, value in first.sent.items()
+            if name in first.names
+            and name not in own
+            and all(other.sent.get(name) == value and name in other.names for other in others)
+        }
+
+    def uses(self, ranks: Collection[int]) -> dict[str, list[str] | None]:
+        """Return the global names that each name of these ranks may read; None if nobody knows."""
+        found: dict[str, list[str] | None] = {}
+        for rank in ranks:
+            for name, reads in self.all[rank].uses.items():
+                before = found.get(name, [])
+                found[name] = None if before is None or reads is None else sorted({*before, *reads})
+        return found

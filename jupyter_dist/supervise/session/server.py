@@ -1,0 +1,375 @@
+"""The supervisor of a session: it owns the ranks, accepts cells, and runs one after the other.
+
+It is the only writer of the session's `session.json`, and of the state of each cell's run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import selectors
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import DistError
+from ...folder import RunFolder, make_attempt, make_private, new_id, open_private, write_json
+from ...job import Job, State, Supervisor
+from ...processes.leftovers import end_leftovers
+from ...record.file_changes import FileChanges
+from ...worker.file_locks import Lock, try_lock
+from ...worker.process_identity import boot_id, start_ticks
+from ...worker.session import channel, place
+from ..guard import Guard
+from ..status_writer import log, open_log
+from ..wakeup import Wakeup
+from .cell import CellCaller, Request
+from .cell_run import CellRun, Waiting
+from .ranks import Ranks
+from .recovery import Recovery
+
+__all__ = ["Server", "serve"]
+
+_TURN_S = 1.0
+_BEAT_S = 5.0
+_SEND_S = 10.0
+"""How long a process at the other end may take to read a message."""
+
+
+class Server:
+    """One session. `job`: of its first cell. `path`: the session's folder."""
+
+    def __init__(self, job: Job, path: Path, warm: bool, prepared: int | None) -> None:
+        assert job.session is not None
+        self._path, self._warm = path, warm
+        self._name: str = job.session["name"]
+        self._idle_limit_s: float | None = job.session.get("idle_timeout_s")
+        self._created = time.time()
+        self._me = Supervisor(os.getpid(), start_ticks(os.getpid()) or 0, socket.gethostname(), boot_id())
+        self._id = new_id()
+        self.guard = Guard(self._id, prepared=prepared)
+        self._ending, self._failed = "", False
+        self.alarm = Wakeup(self._terminate)
+        self.changes = FileChanges()
+        os.environ |= {place.VARIABLE: str(path), place.ID_VARIABLE: self._id}
+        self._cells: set[str] = set()
+        """The ids of all cells. Processes that a warm rank has forked print into their cell's log."""
+        folder = RunFolder(path)
+        make_attempt(folder, 0, job.world_size)
+        self._log = folder.supervisor_log
+        os.close(open_private(self._log, os.O_WRONLY))  # a forked rank writes its first errors there
+        own = dataclasses.replace(job, id=self._id, env_names=(), notes=(), parameters={})
+        self.job = job
+        self._selector = selectors.DefaultSelector()
+        self.ranks = Ranks(own, folder, self._forget)
+        self._recovery = Recovery(self.ranks)
+        self._listener = channel.listen(path)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._waiting: list[Waiting] = []
+        self._present: CellRun | None = None
+        self._idle_since = time.time()
+        self._beaten = 0.0
+        self._seen: dict[str, str] = {}
+        """Digests of the notebook's values of names that belong to the ranks, when a cell last used them."""
+        self.write()
+
+    def _terminate(self) -> None:
+        self._ending = self._ending or "its supervisor was told to end"
+
+    def fail(self, error: BaseException) -> None:
+        self._ending, self._failed = self._ending or f"it failed: {error}", True
+
+    def start_ranks(self) -> None:
+        self.ranks.start()
+        self.guard.watch(self.ranks.pids)
+
+    def take(self, folder: RunFolder, job: Job, lock: Lock, message: Mapping[str, Any]) -> None:
+        """Take a cell into the queue."""
+        self._cells.add(folder.id)
+        self._seen.update(message.get("seen", {}))
+        request = Request.of(folder, job, self.job.world_size, message)
+        self._waiting.append(Waiting(request, lock, self._warm, self._me, self._ahead()))
+        if self._present is not None:
+            self.write()
+
+    def _ahead(self) -> str:
+        ahead = [one.request.folder.id for one in self._waiting]
+        if self._present is not None:
+            ahead.insert(0, self._present.request.folder.id)
+        return "" if not ahead else f"the session {self._name} runs {ahead[-1]} first"
+
+    def run(self) -> None:
+        while not self._ending:
+            if self._waiting:
+                self._run_next()
+                continue
+            self.turn(_TURN_S)
+            if self._idle_limit_s is not None and time.time() - self._idle_since > self._idle_limit_s:
+                self._ending = f"it was idle for {self._idle_limit_s:g} s"
+
+    def turn(self, seconds: float) -> None:
+        self.alarm.wait(seconds, self._selector.fileno())
+        self.look()
+
+    def _run_next(self) -> None:
+        waiting = self._waiting.pop(0)
+        self._present = cell = CellRun(self, waiting)
+        try:
+            open_log(waiting.request.folder.supervisor_log)
+            log(f"cell of the session {self._name!r}, whose supervisor is {os.getpid()}")
+            self.write()
+            cell.run()
+        except Exception:  # a bug, or a folder that is gone, must not end the session
+            log(traceback.format_exc())
+            waiting.refuse("the session's supervisor could not run the cell")
+            if cell.caller.began:
+                self.ranks.signal(range(self.job.world_size), signal.SIGKILL)
+        finally:
+            self._recovery.broken |= cell.failed
+            self._present = None
+            self._idle_since = time.time()
+            self.write()  # before the cell's end: a user sees at once what the cell has made
+            try:
+                cell.finish()
+            except Exception:
+                with contextlib.suppress(Exception):
+                    log(traceback.format_exc())
+                    waiting.refuse(
+                        "the session's supervisor could not write the end of the cell", State.FAILED
+                    )
+            with contextlib.suppress(OSError):
+                open_log(self._log)
+
+    @property
+    def ending(self) -> str:
+        return self._ending
+
+    def caller(self, request: Request) -> CellCaller:
+        return CellCaller(request, self.ranks, self.look, self._selector.fileno(), self._recovery.prepare)
+
+    def look(self) -> None:
+        """Process what has arrived, and look after the ranks. Never blocks."""
+        ended = self.ranks.poll()
+        for rank in ended:
+            kept = self.ranks.all[rank]
+            names = self.ranks.forget(rank)
+            self._recovery.broken = True
+            how = f"exit code {kept.state.exit_code}, signal {kept.state.signal}"
+            log(f"rank {rank} has ended, {how}; lost with it: {', '.join(names) or 'nothing'}")
+            if self._present is not None:
+                self._present.caller.died(rank)
+        self.guard.watch(self.ranks.pids)
+        for key, _ in self._selector.select(0):
+            if key.fileobj is self._listener:
+                self._accept()
+            else:
+                self._read(key.fileobj, key.data)
+        for waiting in [one for one in self._waiting if one.ended()]:
+            self._waiting.remove(waiting)
+            self.write()
+        if ended or time.monotonic() - self._beaten > _BEAT_S:
+            self.write()
+
+    def loss(self) -> str | None:
+        return self._recovery.loss()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            sock, _ = self._listener.accept()
+            sock.settimeout(_SEND_S)
+            link = channel.Channel(sock)
+            if link.peer()[1] not in (-1, os.geteuid()):
+                link.close()
+                return
+            self._selector.register(link, selectors.EVENT_READ, {"link": link, "rank": None})
+
+    def _read(self, link: Any, data: dict[str, Any]) -> None:
+        try:
+            messages = link.arrived()
+        except (OSError, ValueError):
+            messages = None
+        if messages is None:
+            self._forget(link)
+            return
+        for message in messages:
+            try:
+                self._take_message(link, data, message)
+            except Exception:  # a message of another version must not end the session
+                log(f"cannot process a message:\n{traceback.format_exc()}")
+                self._forget(link)
+                return
+
+    def _forget(self, link: Any) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(link)
+        link.close()
+
+    def _take_message(self, link: Any, data: dict[str, Any], message: Mapping[str, Any]) -> None:
+        if data["rank"] is not None:
+            if self._present is not None:
+                self._present.caller.answered(data["rank"], message)
+        elif "rank" in message:
+            if self.ranks.join(link, int(message["rank"]), int(message["pid"])):
+                data["rank"] = int(message["rank"])
+            else:
+                self._forget(link)
+        else:
+            try:
+                answer = self._answer(message)
+            except OSError as error:  # a full disk, or a folder that is gone
+                answer = {"error": f"the session {self._name!r} cannot take the cell: {error}"}
+            except Exception as error:
+                log(f"cannot process a message:\n{traceback.format_exc()}")
+                answer = {
+                    "error": f"the session {self._name!r} cannot process the message of this kernel "
+                    f"({type(error).__name__}: {error}). Perhaps the session runs another version of "
+                    f"jupyter-dist. Close it with `%dist close {self._name}`, then run the cell again"
+                }
+            with contextlib.suppress(OSError):
+                link.send(answer)
+
+    def _answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        asked = message.get("ask")
+        if asked == "about":
+            chosen = message.get("ranks")
+            ranks = (
+                range(self.job.world_size)
+                if chosen is None
+                else [r for r in chosen if r < self.job.world_size]
+            )
+            anew = message.get("restart") == "all" and bool(self.ranks.dead(ranks))
+            return {
+                **self.about(),
+                "owned": [] if anew else sorted(self.ranks.owned()),
+                "sent": {} if anew else self.ranks.sent(list(ranks)),
+                "seen": self._seen,
+                "uses": {} if anew else self.ranks.uses(list(ranks)),
+            }
+        if asked == "cell":
+            return self._take_cell(message)
+        if asked == "on_start":
+            path = str(message["path"])
+            if path not in self._recovery.on_start:
+                self._recovery.on_start.append(path)
+            return {"ok": True}
+        if asked == "restart":
+            return self._restart()
+        if asked == "close":
+            self._ending = "a user has closed it"
+            return {"ok": True, "pid": os.getpid()}
+        return {"error": f"the session's supervisor does not know {asked!r}"}
+
+    def _restart(self) -> dict[str, Any]:
+        """Give every rank a fresh process. What the ranks have is gone, as the user wants."""
+        if self._present is not None or self._waiting:
+            return {"error": f"the session {self._name!r} runs a cell. Stop the cell first"}
+        everyone = range(self.job.world_size)
+        try:
+            self.ranks.replace(everyone)
+        except DistError as error:
+            return {"error": str(error)}
+        self.ranks.lost = {rank: [] for rank in everyone}
+        self._seen.clear()
+        self._recovery.broken = True
+        self.guard.watch(self.ranks.pids)
+        self.write()
+        return {"ok": True}
+
+    def _take_cell(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        from json import loads
+
+        folder = RunFolder(Path(message["folder"]))
+        if self._ending:
+            return {"error": f"the session {self._name!r} is ending: {self._ending}"}
+        job = Job.from_json(loads(folder.job.read_bytes()))
+        lock = try_lock(folder.resume_lock)
+        if lock is None:
+            return {"error": f"another process already runs {folder.id}"}
+        self.take(folder, job, lock, message)
+        return {"ok": True}
+
+    def about(self) -> dict[str, Any]:
+        return {
+            "name": self._name,
+            "id": self._id,
+            "backend": self.job.backend,
+            "world_size": self.job.world_size,
+            "created": self._created,
+            "supervisor": dataclasses.asdict(self._me),
+            "heartbeat": time.time(),
+            "idle_since": None if self._present is not None else self._idle_since,
+            "idle_timeout_s": self._idle_limit_s,
+            "runs": None if self._present is None else self._present.request.folder.id,
+            "queued": [one.request.folder.id for one in self._waiting],
+            "notebook": self.job.notebook,
+            "ranks": self.ranks.about(),
+            "names": self.ranks.all[0].names,
+        }
+
+    def write(self) -> None:
+        self._beaten = time.monotonic()
+        try:
+            write_json(self._path / place.ABOUT, self.about())
+        except OSError as error:  # on a full disk the session continues
+            with contextlib.suppress(OSError):
+                log(f"cannot write {place.ABOUT}: {error}")
+
+    def end(self) -> None:
+        """End the ranks, after their exit handlers, and all cells that wait."""
+        log(f"the session ends: {self._ending}")
+        for waiting in self._waiting:
+            waiting.refuse(
+                f"the session {self._name} has ended: {self._ending}",
+                State.FAILED if self._failed else State.STOPPED,
+            )
+        self._waiting = []
+        for rank in range(self.job.world_size):
+            self.ranks.send(rank, {"do": "end"})
+        until = time.monotonic() + place.EXIT_LIMIT_S
+        while self.ranks.pids and time.monotonic() < until:
+            try:
+                self.turn(_TURN_S)
+            except Exception:
+                log(traceback.format_exc())
+                break
+        for kept in self.ranks.all:
+            if kept.lives:
+                log(
+                    f"rank {kept.state.rank} has run exit handlers for {place.EXIT_LIMIT_S:g} s and is killed"
+                )
+        self.ranks.end()
+        end_leftovers(self._id, *self._cells)
+        self.guard.release()
+        self._listener.close()
+        for name in (place.SOCKET, place.ABOUT):
+            with contextlib.suppress(OSError):
+                (self._path / name).unlink()
+
+
+def serve(folder: RunFolder, job: Job, lock: Lock, *, warm: bool, prepared: int | None) -> None:
+    """Start the session of this job, whose first cell is in `folder`. Blocks until the session has ended."""
+    assert job.session is not None
+    name = str(job.session["name"])
+    path = place.sessions_root(folder.path.parent) / name
+    make_private(path)
+    life = try_lock(path / place.LIFE_LOCK)
+    if life is None:
+        raise DistError(f"the session {name!r} runs already")
+    server = Server(job, path, warm, prepared)
+    server.take(folder, job, lock, job.session)
+    try:
+        server.start_ranks()
+        server.run()
+    except BaseException as error:
+        log(traceback.format_exc())
+        server.fail(error)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        server.end()
+        life.release()

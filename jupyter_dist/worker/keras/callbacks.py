@@ -1,0 +1,105 @@
+"""Keras 3's callbacks that write files, under MultiWorkerMirroredStrategy.
+
+All workers have the same path, and Keras 3 lets all of them write to it: they find the file locked, or remove
+it while another worker reads it. As in Keras 2, only the chief writes to that path. Another worker writes to
+a temporary folder, because it has to take part: reading some variables is a collective.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from ..patching import wrap
+from .when_loaded import shim
+
+__all__ = ["patch"]
+
+_WRITERS = {
+    "BackupAndRestore": ("backup_dir", ("on_train_batch_end", "on_epoch_end", "on_train_end")),
+    "CSVLogger": ("filename", ("on_train_begin",)),
+    "ModelCheckpoint": ("filepath", ("on_train_batch_end", "on_epoch_end")),
+    "TensorBoard": ("log_dir", ("set_model",)),
+}
+"""Callback → the attribute with its path, and the methods that write there or open a file there."""
+_MEETINGS = {"BackupAndRestore": ("on_train_begin", "on_train_end"), "ModelCheckpoint": ("on_train_end",)}
+"""Callback → the methods before which all workers wait for each other.
+
+A worker reads the backup only when the chief has ended its last training. After `fit`, all files are whole.
+"""
+
+
+@shim
+def patch(callbacks: ModuleType) -> None:
+    """Patch `keras.src.callbacks`. Repeatable."""
+    for name, (place, methods) in _WRITERS.items():
+        kind = getattr(callbacks, name)
+        for method in methods:
+            wrap(kind, method, functools.partial(_written_by_chief, place=place))
+    for name, methods in _MEETINGS.items():
+        for method in methods:
+            wrap(getattr(callbacks, name), method, _after_all_workers)
+
+
+def _written_by_chief(original: Callable[..., Any], place: str) -> Callable[..., Any]:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        model = self.model if self.model is not None else next(iter((*args, *kwargs.values())), None)
+        strategy = _strategy(model)
+        if strategy is None or strategy.extended.should_checkpoint:
+            return original(self, *args, **kwargs)
+        with _elsewhere(self, str(getattr(self, place))):
+            return original(self, *args, **kwargs)
+
+    return call
+
+
+def _after_all_workers(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        strategy = _strategy(self.model)
+        if strategy is not None:
+            import tensorflow as tf
+
+            tf.function(lambda: strategy.reduce("SUM", strategy.run(lambda: tf.constant(1.0)), axis=None))()
+        return original(self, *args, **kwargs)
+
+    return call
+
+
+def _strategy(model: Any) -> Any:
+    """Return the strategy of a model that several workers train; None for another model."""
+    import tensorflow as tf
+
+    found = getattr(model, "distribute_strategy", None)
+    return found if isinstance(found, tf.distribute.MultiWorkerMirroredStrategy) else None
+
+
+@contextlib.contextmanager
+def _elsewhere(callback: Any, place: str) -> Iterator[None]:
+    """Let a callback use a temporary folder in place of its own path, and of all paths that begin with it."""
+    moved = os.path.join(_scratch(), os.path.basename(place) or "files")
+    before = {
+        name: value
+        for name, value in vars(callback).items()
+        if isinstance(value, str) and (value == place or value.startswith((f"{place}.", f"{place}/")))
+    }
+    vars(callback).update({name: moved + value[len(place) :] for name, value in before.items()})
+    try:
+        yield
+    finally:
+        vars(callback).update(before)
+
+
+_folder: tempfile.TemporaryDirectory[str] | None = None
+
+
+def _scratch() -> str:
+    """Return this worker's temporary folder, which is removed at its exit."""
+    global _folder
+    if _folder is None:
+        _folder = tempfile.TemporaryDirectory(prefix="jupyter-dist-keras-")
+    return _folder.name

@@ -1,0 +1,198 @@
+"""The main loop of a session's rank: one cell after the other, until the session ends.
+
+The session's supervisor sends these messages, and the rank answers two of them:
+
+    {"do": "check", "names": […]}      → {"changed": […]}: which of the notebook's names have changed here
+    {"do": "cell", "run", "folder", "env", "keep", "reopen"}   → {"done": exit code, …}
+    {"do": "leave", "of", "signal"}   signal the cell, and leave the collectives that wait for another rank
+    {"do": "end"}       end the process
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from .. import boot, debugger, steps
+from ..api import cell_state, file_barrier
+from ..autolog import tensorboard
+from ..output import events
+from ..rank import calls, cell, main_snapshot
+from . import channel, gloo_sockets, process_group, thread_output
+from .global_reads import global_reads
+from .kept_names import KeptNames
+
+__all__ = ["serve"]
+
+
+_CLOSE_GROUP_S = 5.0
+
+
+class _Requests:
+    """Signals for cells. A rank ignores signals between cells, so one may arrive before its cell begins."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._present: str | None = None
+        self._early: dict[str, int] = {}
+        """Cells that have not begun, and their signals."""
+
+    def signal(self, of: str, signum: int) -> None:
+        """Signal a cell now, or as soon as it begins. The thread that reads calls this."""
+        with self._lock:
+            if self._present == of:
+                signal.pthread_kill(threading.main_thread().ident or 0, signum)
+            else:
+                self._early[of] = signum
+
+    def begin(self, of: str) -> None:
+        """Begin a cell. Raises KeyboardInterrupt or Terminated if its signal has arrived already."""
+        with self._lock:
+            self._present, early = of, self._early.get(of)
+            self._early.clear()
+        if early is not None:
+            signal.raise_signal(early)
+
+    def end(self) -> None:
+        with self._lock:
+            self._present = None
+
+
+class _Rank:
+    def __init__(self, link: channel.Channel) -> None:
+        self._link = link
+        self._pid = os.getpid()
+        self._names = KeptNames()
+        self._messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._sending = threading.Lock()
+        self._requests = _Requests()
+        self._reader = threading.Thread(target=self._read, name="jupyter-dist-session", daemon=True)
+        self._reader.start()
+        self._threads = thread_output.install()
+
+    def serve(self) -> None:
+        self._send({"rank": int(os.environ["RANK"]), "pid": self._pid})
+        while True:
+            message = self._messages.get()
+            if message["do"] == "end":
+                return
+            if message["do"] == "check":
+                self._send({"of": message["of"], "changed": self._names.changed(message["names"])})
+                continue
+            code, orderly = self._run(message)
+            if os.getpid() != self._pid:  # a process that the cell has forked
+                boot.end(code, orderly=orderly)
+
+    def _run(self, message: Mapping[str, Any]) -> tuple[int, bool]:
+        os.environ.update(message["env"])
+        self._names.keep = message["keep"]
+        code, orderly = 128 + 15, False
+        try:
+            steps.renew()
+            calls.forget_all()
+            cell_state.step = -1
+            file_barrier.renew()
+            tensorboard.renew()
+            boot.move(Path(message["folder"]))
+            self._requests.begin(os.path.basename(message["run"]))
+            for note in message["notes"]:
+                writer = events.writer()
+                if writer is not None:
+                    writer.note(note)
+            self._names.first, self._names.tells = message["on_start"], message["tells"]
+            if message["close"]:  # this rank has succeeded in a cell in which another rank has failed
+                self._group(closed=True)
+            process_group.begin_cell(self._names.main.__dict__, reopen=message["reopen"])
+            code, orderly = cell.run(Path(message["run"]), Path(message["folder"]), self._names)
+        except (boot.Terminated, KeyboardInterrupt):  # right before the cell, or after its end
+            orderly = False
+        except Exception:  # a full disk, or a process group that does not open
+            code, orderly = 1, False
+            with contextlib.suppress(Exception):
+                traceback.print_exc()
+        boot.hold_requests()
+        if os.getpid() != self._pid:
+            return code, orderly
+        self._requests.end()
+        failed = code != 0
+        group = self._group(closed=failed)
+        main_snapshot.clear()
+        boot.flush()
+        events.close()
+        self._threads.end_cell()
+        for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+            if hasattr(sys, name):
+                delattr(sys, name)
+        done = {
+            "of": os.path.basename(message["run"]),
+            "done": code,
+            "assigned": self._names.assigned(succeeded=not failed),
+            "installed": self._names.installed,
+            "names": self._names.kinds(),
+            "uses": global_reads(self._names.main.__dict__),
+            "group": group,
+            "gpu_memory": _gpu_memory(),
+            "prepared": not self._names.first,
+        }
+        self._send(done)
+        if debugger.forget() or failed:
+            gc.collect()  # an error and its frames refer to each other, and to what the cell has made
+        return code, orderly
+
+    def _group(self, *, closed: bool) -> str | None:
+        """Return the communicator of a process group that `dist.init()` has opened, and close it if asked."""
+        group = gloo_sockets.close_group() if closed else gloo_sockets.communicator()
+        if cell_state.opened_group or group is None:
+            return group
+        writer = events.writer()
+        if closed and writer is not None and os.environ["RANK"] == "0":
+            writer.note(
+                "The process group was closed, because a cell has failed. Open it again with "
+                "init_process_group(). A group of dist.init() opens again by itself."
+            )
+        return None
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        with self._sending:
+            self._link.send(message)
+
+    def _read(self) -> None:
+        """Read the supervisor's messages in a thread of its own, also while a collective waits."""
+        while True:
+            message = self._link.receive()
+            if message is None or os.getpid() != self._pid:
+                os._exit(1)  # the supervisor has ended, and the guard ends the other processes
+            if message["do"] == "leave":
+                self._requests.signal(message["of"], message["signal"])
+                gloo_sockets.leave()
+            else:
+                self._messages.put(message)
+
+
+def _gpu_memory() -> int | None:
+    """Return the bytes that torch has reserved on this rank's GPUs; None if the rank uses none."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return sum(int(torch.cuda.memory_reserved(device)) for device in range(torch.cuda.device_count()))
+
+
+def serve(folder: Path) -> NoReturn:
+    """Serve the session in this folder, then end the process. The rank's files are set up."""
+    link = channel.connect(folder)
+    boot.hold_requests()
+    gloo_sockets.watch()
+    _Rank(link).serve()
+    closing = threading.Thread(target=gloo_sockets.close_group, daemon=True)
+    closing.start()
+    closing.join(_CLOSE_GROUP_S)  # a group of NCCL can wait for ranks that have ended
+    boot.end(0, orderly=False, last=main_snapshot.clear)

@@ -1,0 +1,295 @@
+"""What breaks a cell of a session, and what the next cell finds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_dist.errors import RunFailed
+from jupyter_dist.folder import RunFolder, runs
+from jupyter_dist.job import State
+from jupyter_dist.record import reader
+from jupyter_dist.record.sessions import find_session
+from jupyter_dist.worker import layout
+from tests.rigs.stopwatch import Stopwatch
+
+from .conftest import Notebook
+
+SUM = "td.all_reduce(t := torch.ones(1)); float(t)"
+BEGIN = "import torch, torch.distributed as td, os, time\nimport jupyter_dist as dist\n"
+BEGIN += "dist.init()\nkept = [dist.rank()]\n"
+
+
+def waits_in(text: str, act: Callable[[RunFolder], Any]) -> threading.Thread:
+    """Call `act` in a thread as soon as a rank of the newest run has printed the text."""
+    known = {folder.id for folder in runs()}
+
+    def watch() -> None:
+        from jupyter_dist.conformance.deadlines import wait_until
+
+        def printed() -> RunFolder | None:
+            for folder in runs():
+                if folder.id in known:
+                    continue
+                logs = (folder.rank(0, rank).output for rank in folder.ranks(0))
+                if any(text in log.read_text() for log in logs if log.exists()):
+                    return folder
+            return None
+
+        folder = wait_until(printed, f"the line {text!r}")
+        assert folder is not None
+        act(folder)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.needs("torch")
+def test_the_process_group_stays_open_between_cells(notebook: Notebook) -> None:
+    assert notebook.results(BEGIN + SUM, "--session -np 2") == [2.0, 2.0]
+    assert notebook.results(SUM) == [2.0, 2.0]
+
+
+@pytest.mark.needs("torch")
+def test_the_others_leave_their_collective_when_a_rank_raises(notebook: Notebook) -> None:
+    notebook.cell(BEGIN, "--session -np 2")
+    watch = Stopwatch()
+    error = notebook.fails("if dist.rank() == 1: raise ValueError('planted')\n" + SUM)
+    assert watch.under(3)
+    assert isinstance(error, RunFailed)
+    assert str(error).startswith("rank 1")
+    assert "planted" in str(error)
+    assert notebook.results("kept[0], " + SUM.replace("; float(t)", "") + "\nkept[0], float(t)") == [
+        (0, 2.0),
+        (1, 2.0),
+    ]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("request_", ["interrupt", "stop"])
+def test_ranks_leave_a_collective_and_keep_their_state(notebook: Notebook, request_: str) -> None:
+    notebook.cell(BEGIN, "--session -np 2")
+    pids = [rank["pid"] for rank in find_session("main").about["ranks"]]  # type: ignore[union-attr]
+    waits_in("in it", lambda folder: folder.request(request_))
+    code = "print('in it', flush=True)\nif dist.rank() == 0:\n    while True: time.sleep(0.1)\n" + SUM
+    watch = Stopwatch()
+    error = notebook.fails(code)
+    assert watch.under(5)
+    assert "stopped" in str(error) or "interrupted" in str(error)
+    assert notebook.results("kept[0]") == [0, 1]
+    assert notebook.results(SUM) == [2.0, 2.0]
+    assert [rank["pid"] for rank in find_session("main").about["ranks"]] == pids  # type: ignore[union-attr]
+
+
+@pytest.mark.needs("torch")
+def test_ranks_that_all_wait_for_each_other_leave(notebook: Notebook) -> None:
+    notebook.cell(BEGIN, "--session -np 2")
+    pids = [rank["pid"] for rank in find_session("main").about["ranks"]]  # type: ignore[union-attr]
+    waits_in("in it", lambda folder: folder.request("interrupt"))
+    watch = Stopwatch()
+    notebook.fails("print('in it', flush=True)\ntd.recv(torch.ones(1), src=1 - dist.rank())")
+    assert watch.under(5)
+    assert notebook.results("kept[0], dist.rank()") == [(0, 0), (1, 1)]
+    assert [rank["pid"] for rank in find_session("main").about["ranks"]] == pids  # type: ignore[union-attr]
+
+
+def test_an_interrupt_is_a_keyboard_interrupt_in_every_rank(notebook: Notebook) -> None:
+    notebook.cell("import time; seen = []", "--session -np 2")
+    waits_in("in it", lambda folder: folder.request("interrupt"))
+    notebook.fails(
+        "try:\n    print('in it', flush=True)\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n"
+        "    seen.append('interrupted')\n    raise"
+    )
+    assert notebook.results("seen") == [["interrupted"]] * 2
+
+
+@pytest.mark.needs("torch")
+def test_a_dead_rank_is_replaced_and_what_is_gone_is_named(notebook: Notebook) -> None:
+    notebook.cell(BEGIN, "--session -np 2")
+    error = notebook.fails("if dist.rank() == 1: os.kill(os.getpid(), 9)\n" + SUM)
+    assert str(error).startswith("rank 1 failed first")
+    assert "SIGKILL" in str(error)
+    told = reader.status(next(iter(runs()))).told
+    assert told is not None
+    assert "rank 1 has ended" in told
+    assert "kept" in told
+    run = notebook.cell("import jupyter_dist as dist\n[dist.rank(), 'kept' in globals()]")
+    assert list(run.results) == [[0, True], [1, False]]
+    assert "rank 1 is a fresh process" in notebook.printed
+    assert "kept" in notebook.printed
+    assert notebook.results(BEGIN + SUM) == [2.0, 2.0]
+
+
+def test_a_rank_that_exits_by_itself_counts_as_dead(notebook: Notebook) -> None:
+    notebook.plain("word = 'sent'")
+    notebook.cell("import os; held = 1; word", "--session -np 2")
+    error = notebook.fails("if os.environ['RANK'] == '0': os._exit(7)")
+    assert "exit code 7" in str(error)
+    assert notebook.results("word, 'held' in globals()") == [("sent", False), ("sent", True)]
+
+
+def test_never_and_all_say_what_starts_again(notebook: Notebook) -> None:
+    notebook.cell("import os; held = 1", "--session -np 2")
+    notebook.fails("if os.environ['RANK'] == '0': os._exit(7)")
+    error = notebook.fails("1", "--session --session-restart never")
+    assert "rank 0 of the session has ended" in str(error)
+    assert "--session-restart rank" in str(error)
+    assert notebook.results("'held' in globals()", "--session --session-restart all") == [False, False]
+
+
+@pytest.mark.parametrize(("code", "fails"), [("raise SystemExit(3)", True), ("exit()", False)])
+def test_exit_ends_the_cell_and_not_the_rank(notebook: Notebook, code: str, fails: bool) -> None:
+    notebook.cell("held = 1", "--session -np 1")
+    (notebook.fails if fails else notebook.cell)(code)
+    assert notebook.results("held") == [1]
+
+
+def test_a_timeout_ends_the_cell_and_not_the_session(notebook: Notebook) -> None:
+    notebook.cell("import time; held = 1", "--session -np 2")
+    error = notebook.fails("time.sleep(1000)", "--session --timeout 1")
+    assert "--timeout" in str(error)
+    assert notebook.results("held") == [1, 1]
+
+
+def test_a_cell_that_hears_nothing_is_killed_with_its_rank(notebook: Notebook) -> None:
+    notebook.cell("import time, signal, os; held = 1", "--session -np 2")
+    waits_in("in it", lambda folder: folder.request("stop"))
+    notebook.fails(
+        "if os.environ['RANK'] == '0':\n    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
+        "    print('in it', flush=True)\ntime.sleep(1000)",
+        "--session --stop-grace 0.5",
+    )
+    assert notebook.results("'held' in globals()") == [False, True]
+
+
+def test_an_error_does_not_keep_the_values_of_its_frames(notebook: Notebook) -> None:
+    notebook.plain(
+        "import weakref\nclass Large: pass\ndef work():\n    global alive\n    large = Large()\n"
+        "    alive = weakref.ref(large)\n    error = ValueError()\n    raise error"
+    )
+    notebook.fails("alive = None\nwork()", "--session -np 1")
+    assert notebook.results("alive() is None") == [True]
+
+
+def test_a_thread_of_an_earlier_cell_writes_to_that_cells_log(notebook: Notebook) -> None:
+    first = notebook.cell(
+        "import threading\ngo = threading.Event()\ndef late():\n    go.wait(); print('late')\n"
+        "thread = threading.Thread(target=late, daemon=True); thread.start()",
+        "--session -np 1",
+    )
+    second = notebook.cell("go.set(); thread.join(); print('own')")
+    assert (first.log(0), second.log(0)) == ("late\n", "own\n")
+
+
+def test_exit_handlers_run_when_the_session_ends(notebook: Notebook, tmp_path: Path) -> None:
+    file = tmp_path / "ended"
+    notebook.cell(
+        f"import atexit, pathlib\natexit.register(pathlib.Path({str(file)!r}).touch)", "--session -np 1"
+    )
+    notebook.cell("1")
+    assert not file.exists()
+    notebook.plain("%dist close")
+    assert file.exists()
+
+
+def test_a_full_disk_of_the_session_does_not_end_it(notebook: Notebook) -> None:
+    notebook.cell("held = 1", "--session -np 1")
+    session = find_session("main")
+    assert session is not None
+    for name in ("session.json",):
+        (session.path / name).chmod(0o400)
+    assert notebook.results("held") == [1]
+
+
+@pytest.mark.needs("torch")
+def test_the_dead_supervisor_takes_its_ranks_along(notebook: Notebook, wait_for: Callable[..., Any]) -> None:
+    notebook.cell("held = 1", "--session -np 2")
+    about = find_session("main").about  # type: ignore[union-attr]
+    os.kill(about["supervisor"]["pid"], signal.SIGKILL)
+    wait_for(lambda: find_session("main") is None, "the end of the session")
+    for rank in about["ranks"]:
+        wait_for(lambda pid=rank["pid"]: not Path(f"/proc/{pid}/exe").exists(), "the end of a rank")
+    assert notebook.results("'held' in globals()", "--session -np 2") == [False, False]
+
+
+def test_the_state_of_a_run_names_the_ranks_that_ran_it(notebook: Notebook) -> None:
+    notebook.cell("import os", "--session -np 3")
+    run = notebook.cell("int(os.environ['RANK'])", "--session --ranks 0,2")
+    assert (run.results[0], run.results[2]) == (0, 2)
+    assert reader.status(run.folder).state is State.SUCCEEDED
+    assert not (run.folder.rank(0, 1).path / layout.OUTPUT).exists()
+
+
+@pytest.mark.needs("torch")
+def test_an_object_with_the_old_process_group_is_named(notebook: Notebook) -> None:
+    wrap = "m = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))"
+    notebook.cell(f"{BEGIN}{wrap}", "--session -np 2")
+    notebook.fails("if dist.rank() == 0: raise ValueError('planted')\n" + SUM)
+    again = "m = DistributedDataParallel(m.module)"
+    run = notebook.cell("1")
+    assert again in run.log(0)
+    assert again in str(notebook.fails("m(torch.ones(1, 2)).sum().backward()"))
+    notebook.cell("from torch.nn.parallel import DistributedDataParallel\n" + again)
+    notebook.cell("m(torch.ones(1, 2)).sum().backward()")
+
+
+@pytest.mark.needs("torch")
+def test_a_rank_that_dies_between_cells_is_replaced(notebook: Notebook, wait_for: Callable[..., Any]) -> None:
+    notebook.cell(BEGIN, "--session -np 2")
+    session = find_session("main")
+    assert session is not None
+    os.kill(session.about["ranks"][1]["pid"], signal.SIGKILL)
+
+    def is_noticed() -> bool:
+        found = find_session("main")
+        return found is not None and found.about["ranks"][1]["state"] != "running"
+
+    wait_for(is_noticed, "the session's note of the rank's end")
+    assert notebook.results(BEGIN + SUM) == [2.0, 2.0]
+    assert "rank 1 is a fresh process" in notebook.printed
+
+
+def test_processes_of_a_cell_are_no_ranks_of_the_session(notebook: Notebook) -> None:
+    nested = "import jupyter_dist\ndef f(): return 5\nprint(list(jupyter_dist.run(f, np=1).results))"
+    run = notebook.cell(
+        f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {nested!r}], check=True)\n1",
+        "--session -np 1",
+    )
+    assert "[5]" in run.log(0)
+    assert notebook.results("2") == [2]
+
+
+@pytest.mark.needs("torch")
+def test_a_group_that_the_user_has_opened_is_closed_after_a_failure(notebook: Notebook) -> None:
+    begin = "import torch, torch.distributed as td, os\ntd.init_process_group('gloo')\n"
+    notebook.cell(begin, "--session -np 2")
+    notebook.fails("if td.get_rank() == 1: raise ValueError('planted')\n" + SUM)
+    events = next(iter(runs())).rank(0, 0).events.read_text()
+    assert "Open it again with init_process_group()" in events
+    assert notebook.results("td.is_initialized()") == [False, False]
+    assert notebook.results(begin + SUM) == [2.0, 2.0]
+
+
+def test_a_cell_whose_folder_is_gone_is_skipped(notebook: Notebook, wait_for: Callable[..., Any]) -> None:
+    notebook.cell("import time, pathlib; held = 1", "--session -np 1")
+    gate = Path("gate").absolute()
+    waits = f"while not pathlib.Path({str(gate)!r}).exists(): time.sleep(0.01)\n"
+    first = notebook.cell(waits, "--session --detach")
+    gone = notebook.cell("held", "--session --detach").folder.path
+
+    def is_gone() -> bool:
+        shutil.rmtree(gone, ignore_errors=True)  # the supervisor may be writing a heartbeat
+        return not gone.exists()
+
+    wait_for(is_gone, "the end of the folder")
+    gate.touch()
+    assert first.wait().state == "succeeded"
+    assert notebook.results("held") == [1]

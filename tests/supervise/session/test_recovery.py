@@ -1,0 +1,70 @@
+"""What the ranks of a session do before a cell, after a failure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jupyter_dist.folder import RunFolder
+from jupyter_dist.job import Job
+from jupyter_dist.supervise.session.cell import Request
+from jupyter_dist.supervise.session.ranks import Ranks
+from jupyter_dist.supervise.session.recovery import Recovery
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Ranks:
+    job = Job("id", "local", 2, 0.0, str(tmp_path), "python", "1")
+    made = Ranks(job, RunFolder(tmp_path), lambda link: None)
+    for kept in made.all:
+        kept.fresh, kept.group, kept.names = False, "gloo", {"x": "int"}
+    return made
+
+
+def request(tmp_path: Path, *ranks: int) -> Request:
+    job = Job("id", "local", 2, 0.0, str(tmp_path), "python", "1")
+    return Request(RunFolder(tmp_path), job, {}, (), frozenset(), ranks)
+
+
+def test_a_group_that_works_stays(ranks: Ranks, tmp_path: Path) -> None:
+    first = Recovery(ranks).prepare(request(tmp_path, 0, 1))
+    assert (first.reopen, first.env, first.notes, first.fresh) == (None, {}, (), ())
+
+
+def test_a_broken_group_opens_once_on_another_port(ranks: Ranks, tmp_path: Path) -> None:
+    recovery = Recovery(ranks)
+    recovery.broken = True
+    some = recovery.prepare(request(tmp_path, 0))
+    assert (some.reopen, recovery.broken) == (None, True)  # the other rank would be missing
+    first = recovery.prepare(request(tmp_path, 0, 1))
+    assert (first.reopen, [*first.env]) == ("gloo", ["MASTER_PORT"])
+    second = recovery.prepare(request(tmp_path, 0, 1))
+    assert (second.reopen, second.env) == (None, first.env)
+
+
+def test_a_fresh_rank_is_named_once_with_what_was_lost(ranks: Ranks, tmp_path: Path) -> None:
+    recovery = Recovery(ranks)
+    recovery.on_start.append("payload")
+    ranks.all[1].assigned = {"x"}
+    assert ranks.forget(1) == ["x"]
+    assert recovery.loss() == (
+        "rank 1 has ended, and with it x. The next cell starts a fresh process in its place."
+    )
+    ranks.all[1].fresh = True
+    first = recovery.prepare(request(tmp_path, 0, 1))
+    assert (first.fresh, first.on_start, len(first.notes)) == ((1,), ("payload",), 1)
+    assert first.notes[0].startswith("rank 1 is a fresh process. Gone with the earlier one: x.")
+    again = recovery.prepare(request(tmp_path, 0, 1))  # the rank has not called the functions yet
+    assert (again.fresh, again.notes) == ((1,), ())
+    ranks.all[1].fresh = False
+    assert recovery.prepare(request(tmp_path, 0, 1)).fresh == ()
+
+
+def test_a_name_belongs_to_the_ranks_while_one_of_them_has_it(ranks: Ranks) -> None:
+    ranks.all[0].assigned, ranks.all[1].sent = {"x"}, {"x": "digest"}
+    assert (ranks.owned(), ranks.sent([0, 1])) == ({"x"}, {})
+    ranks.forget(0)
+    assert ranks.owned() == set()
+    assert ranks.sent([1]) == {"x": "digest"}
+    assert ranks.sent([0, 1]) == {}
