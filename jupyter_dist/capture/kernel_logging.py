@@ -34,7 +34,9 @@ def read_loggers(
     for name, logger in [("", logging.root), *sorted(manager.loggerDict.items())]:
         if not isinstance(logger, logging.Logger) or name.partition(".")[0] in _SHELLS:
             continue
-        home = _home(name)
+        home = _module_named(name)
+        if home is None and name and logger.handlers:
+            home = _keeper(logger, is_installed)
         of_library = home is not None and is_installed(home)
         handlers = [] if of_library else _handlers(logger, keep, note)
         is_set_up = logger.level or handlers or not logger.propagate or logger.disabled
@@ -55,13 +57,34 @@ def _named() -> dict[int, str]:
     return dict(getattr(logging, "_levelToName", {}))
 
 
-def _home(name: str) -> str | None:
+def _module_named(name: str) -> str | None:
     """Return the module that a logger is named after: the nearest one that is imported."""
     while name:
         if name in sys.modules:
             return name
         name = name.rpartition(".")[0]
     return None
+
+
+def _keeper(logger: logging.Logger, is_installed: Callable[[str], bool]) -> str | None:
+    """Return the library's module with this logger as a global. None if only the user's code has it.
+
+    Libraries name loggers freely: torch has one named `strobelight_function_profiler`.
+    """
+    known = _keepers.get(logger.name)
+    if known is None or known[0] < len(sys.modules):
+        holds = (
+            name
+            for name, module in list(sys.modules.items())
+            if any(value is logger for value in list(getattr(module, "__dict__", {}).values()))
+            if name != "__main__" and is_installed(name)
+        )
+        known = _keepers[logger.name] = len(sys.modules), next(holds, None)
+    return known[1]
+
+
+_keepers: dict[str, tuple[int, str | None]] = {}
+"""The number of modules when a logger's keeper was looked for, and the keeper."""
 
 
 def _handlers(logger: logging.Logger, keep: Keep, note: Callable[[str], None]) -> list[dict[str, Any]]:
