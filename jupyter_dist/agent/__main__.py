@@ -16,7 +16,6 @@ import socket
 import sys
 import time
 import traceback
-from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,18 +27,18 @@ from ..worker.host.usage import HostUsage
 from ..worker.line_file import write_all
 from ..worker.process_groups import reap_killed
 from .children import Child, Children, end_leftovers, start_guard
-from .frames import Frame, FrameError, Frames, encode
+from .driver import Driver
+from .frames import Frame, FrameError
 from .host_gpus import HostGpus
 from .line_times import LineTimes
 from .notices import write_notice
+from .session_ranks import SessionRanks
 from .stage_program import remove
 from .start_script import write_start_script
 from .tail import Tails, checkpoints
 
 __all__ = ["Agent", "main"]
 
-_MOST_WAITING = 1 << 20
-"""Maximum bytes that wait for the connection. Beyond, the agent leaves new output in the files."""
 _BUSY_S, _IDLE_S = 0.02, 0.25
 _REACH_S = 3.0
 """Timeout of a connection to another host: shorter than a driver waits before it gives this agent up."""
@@ -65,29 +64,29 @@ class Agent:
         self._stop_grace_s: float | None = settings.get("stop_grace_s")
         self._term_s = _TERM_S
         self._idle_s = min(self._grace_s, float(settings.get("idle_s") or _IDLE_GRACE_S))
+        self._selector = selectors.DefaultSelector()
+        self._driver = Driver(self._selector)
         self._children = Children(stage, int(settings.get("umask", 0o022)))
         self._tails = Tails(os.path.join(stage, "run"))
         self._times = LineTimes(os.path.join(stage, "run"))
         self._usage = HostUsage(os.path.join(stage, "run"))
         self._gpus = HostGpus()
+        self._session = (
+            SessionRanks(stage, self._children, self._selector) if settings.get("session") else None
+        )
         self._guard = start_guard(stage)
         self._watched: list[int] = []
-        self._driver: socket.socket | None = None
-        self._frames = Frames()
-        self._out: deque[memoryview] = deque()
-        self._waiting = 0
         self._news: Iterator[Frame] | None = None
         self._told: set[str] = set()
         """Ids of the processes whose end this connection has reported."""
         self._hindered: str | None = None
         """What this connection has reported about files that the agent cannot read."""
         self._greeted = False
-        self._heard = self._touched = time.monotonic()
+        self._touched = time.monotonic()
         self._forsaken: float | None = None
         self._place_gone = False
         """Whether the agent ends because its reservation on the host ended, and not for lack of a driver."""
         self._termed = self._killed = self._releasing = self._sent = self._done = False
-        self._selector = selectors.DefaultSelector()
         self._listen()
 
     def _listen(self) -> None:
@@ -134,21 +133,25 @@ class Agent:
     def _turn(self) -> None:
         self._times.tick()
         self._usage.tick(time.monotonic())
+        if self._session is not None:
+            self._session.tick()
         self._reap()
         self._fill()
         self._look_at_clock()
         for key, mask in self._selector.select(self._pause()):
-            if key.fileobj is self._listener:
+            if key.data is not None:
+                key.data()
+            elif key.fileobj is self._listener:
                 self._accept()
             elif key.fileobj == self._wake:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake, 4096)
             elif key.fileobj == self._lifeline:
                 self._pull()
-            elif key.fileobj is self._driver:
-                if mask & selectors.EVENT_WRITE:
-                    self._send()
-                if mask & selectors.EVENT_READ and self._driver is not None:
+            elif key.fileobj is self._driver.socket:
+                if mask & selectors.EVENT_WRITE and not self._driver.send():
+                    self._hang_up()
+                if mask & selectors.EVENT_READ and self._driver.socket is not None:
                     self._receive()
 
     def _pull(self) -> None:
@@ -163,9 +166,10 @@ class Agent:
         self._on_term()
 
     def _pause(self) -> float:
-        if self._done or (self._news is not None and self._waiting < _MOST_WAITING):
+        if self._done or (self._news is not None and not self._driver.is_full):
             return 0.0
-        return _BUSY_S if self._greeted and self._children.running else _IDLE_S / 4
+        busy = self._children.running if self._session is None else self._session.is_busy
+        return _BUSY_S if self._greeted and busy else _IDLE_S / 4
 
     def _accept(self) -> None:
         try:
@@ -173,50 +177,38 @@ class Agent:
         except OSError:
             return
         self._hang_up()  # the newest connection is the only valid one
-        newcomer.setblocking(False)
-        self._driver, self._frames = newcomer, Frames()
-        self._selector.register(newcomer, selectors.EVENT_READ)
+        self._driver.take(newcomer)
 
     def _hang_up(self) -> None:
-        if self._driver is None:
-            return
-        self._selector.unregister(self._driver)
-        self._driver.close()
-        self._driver, self._greeted, self._news = None, False, None
-        self._out.clear()
-        self._waiting = 0
+        self._driver.hang_up()
+        self._greeted, self._news = False, None
 
     def _receive(self) -> None:
-        assert self._driver is not None
         try:
-            data = self._driver.recv(1 << 18)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._hang_up()
-            return
-        self._heard = time.monotonic()
-        try:
-            frames = self._frames.feed(data)
+            frames = self._driver.receive()
         except FrameError as error:
-            _log(f"the driver sent {error}")
+            _log(str(error))
+            frames = None
+        if frames is None:
             self._hang_up()
             return
-        for header, _ in frames:
-            self._obey(header)
+        for header, body in frames:
+            self._obey(header, body)
 
-    def _obey(self, wish: dict[str, Any]) -> None:
+    def _obey(self, wish: dict[str, Any], body: bytes) -> None:
         do = wish.get("do")
         if do == "ping":
-            self._say({"is": "pong", "ping": wish["ping"], "time": time.time()})
+            memory = {} if self._session is None else {"memory": self._session.memory}
+            self._say({"is": "pong", "ping": wish["ping"], "time": time.time(), **memory})
         elif do == "hello":
             self._greeted = True
             self._news, self._told, self._sent, self._hindered = None, set(), False, None
             self._tails.restart(wish["have"])
-            known = [child.id for child in self._children]
-            self._say({"is": "facts", "known": known, **machine.facts(self._stage)})
+            told: dict[str, Any] = {"known": [child.id for child in self._children]}
+            if self._session is not None:
+                self._session.restart(wish["session"])
+                told["session"] = self._session.facts
+            self._say({"is": "facts", **told, **machine.facts(self._stage)})
             for child in self._children:
                 self._say({"is": "started", **child.to_json()})
         elif do == "ports":
@@ -248,6 +240,10 @@ class Agent:
             self._end()
             remove(self._stage, keep_run=wish["keep_run"])
             self._say({"is": "released"})
+        elif self._session is not None:
+            answer = self._session.obey(wish, body)
+            if answer is not None:
+                self._say(answer)
 
     def _prepare(self, env: dict[str, str], python: str) -> None:
         try:
@@ -275,7 +271,7 @@ class Agent:
             return
         if self._news is None:
             self._news = self._gather()
-        while self._news is not None and self._waiting < _MOST_WAITING:
+        while self._news is not None and not self._driver.is_full:
             frame = next(self._news, None)
             if frame is None:
                 self._news = None
@@ -283,10 +279,14 @@ class Agent:
             self._say(*frame)
 
     def _gather(self) -> Iterator[Frame]:
+        if self._session is not None:
+            yield from self._session.news()
         for child in list(self._children):
             if child.end is not None and child.id not in self._told:
                 # The whole output precedes the end: a driver that knows the end then has all output.
                 yield from self._tails.rest(None if child.rank is None else child.folder)
+                if self._session is not None:
+                    yield from self._session.rest(child)
                 if self._tails.trouble and time.time() - child.end["ended"] < _HOLD_S:
                     continue
                 self._told.add(child.id)
@@ -305,31 +305,8 @@ class Agent:
         return {"is": "ended", **child.to_json(), "free_disk": free}
 
     def _say(self, header: dict[str, Any], body: bytes = b"") -> None:
-        if self._driver is None:
-            return
-        for part in (encode(header, len(body)), body):
-            if part:
-                self._out.append(memoryview(part))
-                self._waiting += len(part)
-        self._send()
-
-    def _send(self) -> None:
-        while self._out and self._driver is not None:
-            try:
-                done = self._driver.send(self._out[0])
-            except BlockingIOError:
-                break
-            except OSError:
-                self._hang_up()
-                return
-            self._waiting -= done
-            if done == len(self._out[0]):
-                self._out.popleft()
-            else:
-                self._out[0] = self._out[0][done:]
-        if self._driver is not None:
-            write = selectors.EVENT_WRITE if self._out else 0
-            self._selector.modify(self._driver, selectors.EVENT_READ | write)
+        if not self._driver.say(header, body):
+            self._hang_up()
 
     def _look_at_clock(self) -> None:
         """End the ranks, then this agent, if no driver has connected for the grace time."""
@@ -339,7 +316,7 @@ class Agent:
             with contextlib.suppress(OSError):
                 os.utime(self._stage)  # stage_program.py removes old stages
         grace_s = self._grace_s if list(self._children) else self._idle_s
-        if self._forsaken is None and now - self._heard > grace_s:
+        if self._forsaken is None and now - self._driver.heard > grace_s:
             _log(f"no driver for {grace_s:g} s")
             self._forsaken = now
             self._hang_up()
@@ -365,8 +342,8 @@ class Agent:
         """Return whether a connected driver has not received everything."""
         if not self._greeted:
             return False
-        unsent = self._out or self._news is not None
-        return bool(unsent) or any(c.id not in self._told for c in self._children)
+        unsent = self._driver.waits or self._news is not None
+        return unsent or any(c.id not in self._told for c in self._children)
 
     def _end(self) -> None:
         self._done = True

@@ -7,6 +7,7 @@ Our agents start the ranks there. `hosted.py` follows the ranks as on any other 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from ..errors import LaunchError
@@ -177,6 +178,15 @@ class AllocatedRanks(Generic[R]):
         with self._lock:
             if self._known(job, folder, handle).connected:
                 self._hosted.ask(job, folder, handle, rank, verb)
+
+    def exchange(
+        self, job: Job, folder: RunFolder, handle: Handle, wishes: Sequence[Mapping[str, Any]], wait_s: float
+    ) -> dict[str, Any]:
+        """Exchange messages with the ranks of a session; see `Hosted.exchange`."""
+        with self._hosted.session.hurry(wishes), self._lock:
+            if not self._known(job, folder, handle).connected:
+                return {"poll": self.poll(job, folder, handle, None).to_json(), "started": False}
+            return self._hosted.exchange(job, folder, handle, wishes, wait_s)
 
     def _hosting(self, job: Job, folder: RunFolder) -> Hosting:
         assert self._allocation is not None

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..errors import LaunchError
-from ..folder import RunFolder, write_bytes
+from ..folder import RunFolder
 from ..hosts.fleet import Fleet, FleetPoll
 from ..hosts.links.link import LinkError, Reach
 from ..hosts.links.mailbox import Mailbox
@@ -26,11 +24,11 @@ from ..hosts.links.stream import Pipe, by_pipe, stage_program
 from ..hosts.settings import HostSettings
 from ..hosts.start import Start
 from ..job import Job, Poll, RankState, State
-from ..worker import layout
 from .elastic.live_resize import LiveResize
 from .elastic.options import ElasticOptions
 from .elastic.restart_resize import RestartResize
 from .elastic.rounds import Elastic
+from .hosted_session import HostedSession, SessionExchange, session_environments
 from .interface import Handle
 from .ranks.host_gpus import HostGpuWait
 from .ranks.placement import (
@@ -46,6 +44,7 @@ from .ranks.placement import (
 )
 from .ranks.rank_states import is_displaced, rank_state
 from .ranks.server_ranks import Serving
+from .ranks.start_record import StartRecord
 from .shared_options.agent import AgentOptions
 
 __all__ = [
@@ -142,6 +141,7 @@ class Hosted:
         self._turn: HostGpuWait | None = None
         self._serving: Serving | None = None
         self._elastic: LiveResize | RestartResize | None = None
+        self.session = SessionExchange()
 
     @_alone
     def submit(self, job: Job, folder: RunFolder, attempt: int) -> Handle:
@@ -201,6 +201,8 @@ class Hosted:
             waits = None if self._turn is None else self._turn.why
             detail = waits or self._hindered(state)
             return Poll(State.PENDING, self._pending(job), pids=state.pids, detail=detail)
+        if self.session.ranks is not None:
+            return self.session.ranks.poll(state, self._hindered(state))
         assert self._serving is not None
         return self._serving.settle(self._as_poll(state, job), fleet.stop)
 
@@ -224,6 +226,14 @@ class Hosted:
         elif verb == "interrupt":
             self._end(job, folder, handle, kill=False, interrupt=True)
 
+    def exchange(
+        self, job: Job, folder: RunFolder, handle: Handle, wishes: Sequence[Mapping[str, Any]], wait_s: float
+    ) -> dict[str, Any]:
+        """Carry out wishes for the ranks of a session, and return their news. See `SessionExchange`."""
+        with self.session.hurry(wishes), self._lock:
+            fleet, job = self._ours(job, folder, handle)
+            return self.session.make(fleet, lambda: self._standing(fleet, job), wishes, wait_s)
+
     @_alone
     def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
         """Release the hosts. Blocks for checkpoints, and some seconds for anything else.
@@ -246,7 +256,7 @@ class Hosted:
             elastic = self._make_elastic(job, folder, self._attempt)
             if elastic is not None:
                 elastic.recall()
-            elif self._mark().exists() or job.env_names:
+            elif self._record.exists() or job.env_names:
                 self._fleet.expect(self._attempt, self._asked_before(job))
                 self._fleet.begin(resume=True)
                 self._started = True
@@ -256,14 +266,10 @@ class Hosted:
                 self._fleet.ask_for_ports(ports_needed(self._places(job)))
         return self._fleet, self._job
 
-    def _mark(self) -> Path:
-        """Return the path of a file that exists once the hosts may have been asked to start the ranks.
-
-        The file contains the start of each rank. It is empty if the run has values of --env: no file contains
-        them.
-        """
+    @property
+    def _record(self) -> StartRecord:
         assert self._folder is not None
-        return self._folder.attempt(self._attempt) / layout.hidden("started")
+        return StartRecord(self._folder.attempt(self._attempt))
 
     def _asked_before(self, job: Job) -> list[Start]:
         """Return what the previous supervisor asked the hosts to start.
@@ -271,11 +277,7 @@ class Hosted:
         The fleet repeats a request that did not arrive, if its content is recorded. An agent starts nothing
         twice.
         """
-        try:
-            known = json.loads(self._mark().read_bytes())
-            return [Start(**{**each, "argv": tuple(each["argv"])}) for each in known]
-        except (OSError, ValueError):
-            return [Start(place.host, (), {}, place.rank) for place in self._places(job)]
+        return self._record.read() or [Start(p.host, (), {}, p.rank) for p in self._places(job)]
 
     def _start(self, fleet: Fleet, job: Job) -> None:
         assert self._hosting is not None
@@ -299,11 +301,12 @@ class Hosted:
             fleet.find_ways({name: (at[name], fleet.ports(name)[0]) for name in names}, where[0].host)
             return
         envs = environments(job, self._attempt, asked, where, facts, {n: fleet.ports(n) for n in names})
-        starts = rank_starts(where, facts, envs)
-        told = b"" if job.env_names else json.dumps([dataclasses.asdict(start) for start in starts]).encode()
-        write_bytes(self._mark(), told)
+        starts = rank_starts(where, facts, session_environments(job, where, facts, envs))
+        self._record.write(() if job.env_names else starts)
         fleet.start(self._attempt, starts)
         self._started = True
+        if job.session is not None:
+            self.session.ranks = HostedSession(fleet, self._pending(job), starts)
 
     def _pending(self, job: Job) -> tuple[RankState, ...]:
         where = self._places(job)

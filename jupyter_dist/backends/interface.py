@@ -111,7 +111,11 @@ class Capabilities:
     warm: bool = False
     """The template process can fork its supervisor and its ranks."""
     sessions: bool = False
-    """Its ranks can stay between cells. It then also has `replace`, which starts one rank again."""
+    """Its ranks can stay between cells.
+
+    With `outlives`, it then also has `exchange`, as `Hosted.exchange`. Else it also has `replace`, which
+    starts one rank again.
+    """
     sites: bool = False
     """`detect` lists under "sites" what there is to run on, such as running clusters.
 

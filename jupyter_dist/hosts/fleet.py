@@ -23,6 +23,7 @@ from .host import Host, HostFacts, HostProcess
 from .host_messages import missing, out_of_space, progress, story, unreachable_pairs
 from .links.link import Reach
 from .links.ssh_transport import by_ssh
+from .links.wake_pipe import WakePipe
 from .openssh import SshSettings
 from .rank_requests import RankRequests
 from .settings import HostSettings
@@ -80,10 +81,12 @@ class Fleet:
         if reach is None:
             assert isinstance(settings, SshSettings)
             reach = by_ssh(settings)
-        self._reach, self._elastic = reach, elastic
+        self._reach, self.elastic = reach, elastic
         self._job, self._folder, self._settings = job, folder, settings
         self._files = [*shipped(folder), *kept_checkpoints(folder)]
         self._arrivals = Arrivals(folder)
+        self.cells: dict[str, Arrivals] = {}
+        """The files of a session's newest cells, by the ids of their runs."""
         self._hosts = [
             self._host(str(host["name"]), node, int(host["slots"])) for node, host in enumerate(hosts)
         ]
@@ -99,7 +102,8 @@ class Fleet:
         self._requests = RankRequests(folder)
 
     def _host(self, name: str, node: int, slots: int) -> Host:
-        return Host(name, node, slots, self._job, self._settings, self._reach, self._files, self._arrivals)
+        shared = (self._job, self._settings, self._reach, self._files, self._arrivals, self.cells)
+        return Host(name, node, slots, *shared)
 
     def begin(self, *, resume: bool = False) -> None:
         """Begin to connect to all hosts; see `FleetPoll.ready`. `resume`: the agents already run."""
@@ -112,7 +116,7 @@ class Fleet:
 
         If the set-up of one host failed, this sets up all hosts again: the failure has cleaned up the others.
         """
-        if self._elastic:
+        if self.elastic:
             return
         self._failed = self._story = self._first_failure = None
         sent = [file for file in self._files if file.modified is None]
@@ -157,9 +161,11 @@ class Fleet:
                 return
             self.wait(0.1)
 
-    def wait(self, seconds: float) -> None:
-        """Sleep until a host has sent something, for at most the given seconds."""
+    def wait(self, seconds: float, alarm: WakePipe | None = None) -> None:
+        """Sleep until a host has sent something, or `alarm` wakes, for at most the given seconds."""
         poll = select.poll()
+        if alarm is not None:
+            alarm.register(poll)
         for host in self._hosts:
             host.link.register(poll)
         poll.poll(seconds * 1000)
@@ -326,7 +332,7 @@ class Fleet:
     def _judge_failures(self) -> None:
         """Report all failed hosts together, after the other hosts have been cleaned up."""
         failed = [host for host in self._hosts if host.failed]
-        if not failed or self._elastic or self._failed is not None:
+        if not failed or self.elastic or self._failed is not None:
             return
         now = time.monotonic()
         self._first_failure = self._first_failure or now

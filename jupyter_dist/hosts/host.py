@@ -14,8 +14,10 @@ from ..worker.jitter import jitter
 from . import rsync
 from .arrivals import Arrivals
 from .facts import HostFacts, HostProcess, host_facts
+from .host_cells import HostCells
 from .host_clock import HostClock
 from .host_files import HostFiles
+from .host_requests import HostRequests
 from .links.link import Diagnosis, LinkError, Reach
 from .openssh import LOCAL
 from .settings import HostSettings
@@ -43,11 +45,14 @@ class Host:
         reach: Reach,
         files: Sequence[Shipped],
         arrivals: Arrivals,
+        cells: Mapping[str, Arrivals],
     ) -> None:
+        """`cells`: the files of a session's cells, by the ids of their runs."""
         self.name, self.node, self.slots, self._settings = name, node, slots, settings
         self.link = reach(name, stage_wish(settings, job, node, name, files), files)
         self._arrivals = arrivals
-        self._received = HostFiles(arrivals, self.link)
+        self._received = HostFiles(arrivals, cells, self.link)
+        self.cells = HostCells(self.link, cells)
         self.facts: HostFacts | None = None
         self.failed: str | None = None
         """Why the set-up failed."""
@@ -69,10 +74,7 @@ class Host:
         self.ports: list[int] | None = None
         self.no_way: dict[str, str] = {}
         """The hosts to which this host cannot connect, and why. `find_ways` starts the test."""
-        self._asked: dict[str, Mapping[str, Any]] = {}
-        """The driver's requests by their kind. A host that is set up again gets them again."""
-        self._open_requests: set[str] = set()
-        """The kinds of the requests that the agent has not answered."""
+        self._requests = HostRequests(self.link)
         self._wishes: dict[str, Mapping[str, Any]] = {}
         self._notices: dict[str, str] = {}
         self._signal: Mapping[str, Any] | None = None
@@ -108,7 +110,7 @@ class Host:
             and self.facts is not None
             and self._clock.known
             and self.sync.done
-            and not self._open_requests
+            and not self._requests.open
         )
 
     @property
@@ -140,15 +142,7 @@ class Host:
         self._ask(do="prepare", env=dict(env))
 
     def _ask(self, **request: Any) -> None:
-        kind = request["do"]
-        self._asked[kind] = request
-        self._open_requests.add(kind)
-        self._repeat(kind)
-
-    def _repeat(self, kind: str) -> None:
-        if self.facts is not None:
-            python = {"python": self.facts.python} if kind == "prepare" else {}
-            self.link.send({**self._asked[kind], **python})
+        self._requests.ask(None if self.facts is None else self.facts.python, request)
 
     def start(self, processes: Sequence[HostProcess], wishes: Sequence[Mapping[str, Any]]) -> None:
         """Start processes now, or when the host is connected again."""
@@ -173,6 +167,11 @@ class Host:
         """Signal some of the host's processes. The request is lost if the connection is down."""
         self.link.send({"do": "signal", "kill": kill, "only": list(ids)})
 
+    def forget(self, id_: str) -> None:
+        """Forget a process that another one replaces."""
+        self.processes.pop(id_, None)
+        self._wishes.pop(id_, None)
+
     def tell(self, path: str, text: str) -> None:
         """Replace a small file on the host. `path`: relative to the run's folder."""
         self._notices[path] = text
@@ -196,6 +195,7 @@ class Host:
     def close(self) -> None:
         self.link.close()
         self.sync.close()
+        self.cells.close()
         if self.diagnosis is not None:
             self.diagnosis.close()
 
@@ -223,6 +223,7 @@ class Host:
                 why = f"the run's folder here cannot be written: {reason(error)}"
                 self._on_loss(LinkError(why))
             else:
+                self.cells.advance()
                 if self.link.up and now - self._pinged > self.link.ping_every_s:
                     self._ping()
         self.failed = self.sync.look() or self.failed
@@ -232,29 +233,28 @@ class Host:
         kind = header["is"]
         if kind != "pong":
             self.heard = time.monotonic()
+        self._requests.answered(kind)
         if kind in ("chunk", "whole", "checkpoint"):
             self._received.take(header, body, self._offset_s, is_last=self._releasing)
         elif kind == "connected":
             # The pings precede all else: the next frames contain times, which need the clock offset.
             for _ in range(_SAMPLES):
                 self._ping()
-            self.link.send({"do": "hello", "have": self._arrivals.have()})
+            self.link.send({"do": "hello", "have": self._arrivals.have(), **self.cells.hello()})
+        elif kind in ("message", "got", "ready"):
+            self.cells.take(header)
         elif kind == "pong":
+            self.cells.memory = header.get("memory", {})
             if self._clock.pong(header) and self.facts is not None:
                 self.facts = dataclasses.replace(self.facts, clock_offset_s=self._clock_offset())
         elif kind == "facts":
             self._on_facts(header)
         elif kind == "ports":
             self.ports = [int(port) for port in header["ports"]]
-            self._open_requests.discard("ports")
         elif kind == "leased" and self.facts is not None:
             self.facts = dataclasses.replace(self.facts, leased=header)
-            self._open_requests.discard("lease")
         elif kind == "reached":
             self.no_way = {str(name): str(why) for name, why in header["why"].items()}
-            self._open_requests.discard("reach")
-        elif kind == "prepared":
-            self._open_requests.discard("prepare")
         elif kind == "hindered":
             self.hindered = None if header["why"] is None else str(header["why"])
         elif kind == "trouble":
@@ -284,6 +284,7 @@ class Host:
         self.facts = facts = dataclasses.replace(facts, clock_offset_s=self._clock_offset(), leased=leased)
         self.away, self._unwritable, self._backoff = None, False, _FIRST_BACKOFF_S
         self._resend(set(told["known"]))
+        self.cells.connected(told)
         self.sync.begin(os.path.join(facts.stage, "work"))
 
     def _resend(self, known: set[str]) -> None:
@@ -305,8 +306,8 @@ class Host:
             self.link.send({"do": "start", "processes": missed})
         if self._signal is not None:
             self.link.send(self._signal)
-        for kind in self._open_requests:
-            self._repeat(kind)
+        if self.facts is not None:
+            self._requests.repeat(self.facts.python)
         if self._releasing:
             self.link.send({"do": "release"})
 
@@ -343,7 +344,7 @@ class Host:
     def _forget(self) -> None:
         """Set the host up again: an agent without processes ends soon if the connection is lost."""
         self.facts, self.ports, self._clock = None, None, HostClock()
-        self._open_requests = set(self._asked)
+        self._requests.reopen()
         self.sync.close()
         self.sync = rsync.Sync(self.name, self._settings)
 

@@ -16,8 +16,9 @@ __all__ = ["HostFiles"]
 class HostFiles:
     """The files of the host at the other end of a link."""
 
-    def __init__(self, arrivals: Arrivals, link: Link) -> None:
-        self._arrivals, self._link = arrivals, link
+    def __init__(self, arrivals: Arrivals, cells: Mapping[str, Arrivals], link: Link) -> None:
+        """`cells`: the files of a session's cells, by the ids of their runs."""
+        self._arrivals, self._cells, self._link = arrivals, cells, link
         self.not_kept: str | None = None
         """Which files the driver could not write in the end, why, and where they are."""
 
@@ -28,11 +29,14 @@ class HostFiles:
         Else raises OSError.
         """
         is_checkpoint = header["is"] == "checkpoint"
+        arrivals = self._cells.get(header["cell"]) if "cell" in header else self._arrivals
+        if arrivals is None:
+            return  # an old cell, whose late output is not followed any more
         try:
             if is_checkpoint:
-                self._arrivals.keep(header, body, self._link.host)
+                arrivals.keep(header, body, self._link.host)
             else:
-                self._arrivals.take(header, body, offset_s)
+                arrivals.take(header, body, offset_s)
         except OSError as error:
             if not (is_checkpoint or is_last):
                 raise

@@ -17,7 +17,7 @@ from ..worker import layout
 from .openssh import own_version
 from .settings import HostSettings
 
-__all__ = ["Shipped", "bundle", "kept_checkpoints", "shipped", "stage_wish"]
+__all__ = ["Shipped", "bundle", "kept_checkpoints", "run_files", "shipped", "stage_wish"]
 
 _PACKAGE = Path(__file__).parents[1]
 _STUB = '''"""The part of jupyter_dist that ranks need, as it was sent to this host."""
@@ -72,15 +72,19 @@ def shipped(folder: RunFolder) -> list[Shipped]:
         _of_bytes(f"code/cloudpickle/{path.relative_to(home)}", path.read_bytes())
         for path in sorted(home.rglob("*.py"))
     ]
+    return [*code, *run_files(folder, "run/")]
+
+
+def run_files(folder: RunFolder, prefix: str = "") -> list[Shipped]:
+    """Return the run's own files that its ranks need. `prefix`: of their paths on a host."""
     own = [folder.job, folder.payload, folder.payload.with_suffix(layout.BUFFERS)]
     if folder.modules.is_dir():
         own += sorted(path for path in folder.modules.rglob("*") if path.is_file())
-    run = [
-        Shipped(f"run/{path.relative_to(folder.path)}", path.stat().st_size, path)
+    return [
+        Shipped(f"{prefix}{path.relative_to(folder.path)}", path.stat().st_size, path)
         for path in own
         if path.exists()
     ]
-    return [*code, *run]
 
 
 def kept_checkpoints(folder: RunFolder) -> list[Shipped]:
@@ -123,6 +127,7 @@ def stage_wish(
     kept = {file.path: file.modified for file in files if file.modified is not None}
     wish = {"dir": settings.remote_dir, "run": job.id, "node": node, "name": name}
     wish |= {"grace_s": settings.grace_s, "stop_grace_s": job.stop_grace_s}
+    wish |= {"session": job.session is not None}
     wish |= {"version": own_version(), "other_python": _other_python(settings.other_python, files)}
     return {**wish, "kept": kept}
 

@@ -36,18 +36,19 @@ def _info(session: StoredSession) -> SessionInfo:
         "idle_timeout_s": about["idle_timeout_s"],
         "run": about["runs"],
         "queued": len(about["queued"]),
-        "ranks": [_rank(rank, session.is_here) for rank in about["ranks"][:_MOST_RANKS]],
+        "ranks": [_rank(rank, session) for rank in about["ranks"][:_MOST_RANKS]],
         "names": dict(sorted(names.items())[:_MOST_NAMES]),
         "host_time": time.time(),
     }
 
 
-def _rank(rank: Mapping[str, Any], here: bool) -> SessionRank:
+def _rank(rank: Mapping[str, Any], session: StoredSession) -> SessionRank:
+    here = session.is_here and rank["host"] in (None, session.host)
     lives = here and rank["state"] == "running" and rank["pid"] is not None
     return {
         "rank": rank["rank"],
         "pid": rank["pid"],
         "state": rank["state"],
-        "memory_bytes": memory_bytes(rank["pid"]) if lives else None,
+        "memory_bytes": memory_bytes(rank["pid"]) if lives else rank["memory"],
         "gpu_memory_bytes": rank.get("gpu_memory"),
     }

@@ -139,7 +139,8 @@ class Caller(Protocol):
         """Make one of the calls. Never raises.
 
         The calls are `submit` and `find` (attempt), `poll` (handle, cursor), `stop` (handle, kill), `ask`
-        (handle, rank, verb), `release` (handle). Each call also gets the run's job and folder.
+        (handle, rank, verb), `release` (handle), and for a session `exchange` (handle, wishes, wait_s).
+        Each call also gets the run's job and folder.
         Blocks only if the supervisor runs the backend itself.
         """
         ...
@@ -207,7 +208,7 @@ def perform(backend: Backend, job: Job, folder: RunFolder, name: str, arguments:
     if name in ("submit", "find"):
         handle = getattr(backend, name)(job, folder, arguments["attempt"])
         return None if handle is None else dict(handle)
-    if name not in ("poll", "stop", "ask", "release"):
+    if name not in ("poll", "stop", "ask", "release", "exchange"):
         raise ValueError(f"no such call: {name!r}")
     more = dict(arguments)
     return getattr(backend, name)(job, folder, more.pop("handle"), **more)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ...errors import InputError
@@ -28,7 +28,9 @@ class Ssh:
 
     name: ClassVar[str] = "ssh"
     options: ClassVar[type[Options]] = SshOptions
-    capabilities: ClassVar[Capabilities] = Capabilities(hosts=True, outlives=True, interrupts=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        hosts=True, outlives=True, interrupts=True, sessions=True
+    )
     poll_interval_s: ClassVar[float] = 0.05
 
     def __init__(self) -> None:
@@ -97,6 +99,11 @@ class Ssh:
 
     def ask(self, job: Job, folder: RunFolder, handle: Handle, rank: int | None, verb: str) -> None:
         self._hosted.ask(job, folder, handle, rank, verb)
+
+    def exchange(
+        self, job: Job, folder: RunFolder, handle: Handle, wishes: Sequence[Mapping[str, Any]], wait_s: float
+    ) -> dict[str, Any]:
+        return self._hosted.exchange(job, folder, handle, wishes, wait_s)
 
     def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
         return self._hosted.release(job, folder, handle)

@@ -79,7 +79,12 @@ class Link(Protocol):
         """Begin to connect. `mode`: stage (set up what is missing), or resume. Raises LinkError."""
         ...
 
-    def send(self, header: Mapping[str, Any]) -> None:
+    @property
+    def waiting(self) -> int:
+        """Return the bytes of messages that wait to be sent."""
+        ...
+
+    def send(self, header: Mapping[str, Any], body: bytes = b"") -> None:
         """Send a message to the agent. The link drops the message if it is not `up`."""
         ...
 

@@ -245,7 +245,7 @@ class MailboxLink:
         self._mailbox, self._wish = mailbox, dict(wish)
         self.stage: str | None = None
         self.up = self.opened = False
-        self.sent = self.to_send = 0
+        self.sent = self.to_send = self.waiting = 0
         self.session = ""
         self._lock = threading.Lock()
         self._sign = self._asked = time.monotonic()
@@ -279,11 +279,11 @@ class MailboxLink:
         self._mailbox.start()
         self._mailbox.wake.set()
 
-    def send(self, header: Mapping[str, Any]) -> None:
+    def send(self, header: Mapping[str, Any], body: bytes = b"") -> None:
         if not self.up:
             return
         with self._lock:
-            self._out.append(encode(header))
+            self._out.append(encode(header, len(body)) + body)
         if header.get("do") != "ping":
             self._asked = time.monotonic()
             self._mailbox.wake.set()

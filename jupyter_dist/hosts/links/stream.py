@@ -202,9 +202,13 @@ class StreamLink:
         wish = {**self._wish, "mode": mode, "files": files if mode == "stage" else []}
         self._out.append(encode(wish))
 
-    def send(self, header: Mapping[str, Any]) -> None:
+    @property
+    def waiting(self) -> int:
+        return len(self._piece) + sum(len(item) for item in self._out if isinstance(item, bytes))
+
+    def send(self, header: Mapping[str, Any], body: bytes = b"") -> None:
         if self.up:
-            self._out.append(encode(header))
+            self._out.append(encode(header, len(body)) + body)
 
     def close(self) -> None:
         pipe, self._pipe, self.up = self._pipe, None, False

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import signal
-import socket
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ...errors import LaunchError
 from ...folder import RunFolder
 from ...job import Job, Poll, RankState, State
+from ...worker import layout
 from ..backend_calls import Call, failure_of
 from .ranks import KeptRank, Ranks
 
@@ -132,6 +133,8 @@ class CellCaller:
             everyone = range(len(self._states))
             self._ranks.replace(everyone if self._request.restart == "all" else dead)
         self._check_needs()
+        ranks = self._request.ranks
+        self._ranks.processes.stage(self._request.folder, ranks, self._ranks.to_call_first(ranks))
         return {"session": True}
 
     def _check_needs(self) -> None:
@@ -148,6 +151,10 @@ class CellCaller:
                 )
 
     def _poll(self, handle: Mapping[str, Any], cursor: Any) -> Poll:
+        processes = self._ranks.processes
+        if processes.failed is not None and not self._running:
+            ranks = RankState.all(self._request.job.world_size, State.STOPPED)
+            return Poll(State.FAILED, ranks, self._ranks.pids, detail=processes.failed, final=True)
         if not self._running:
             self._try_to_begin()
         state = RankState.overall(self._states) if self._running else State.PENDING
@@ -160,11 +167,13 @@ class CellCaller:
                 else:
                     self._over(rank, State.STOPPED)
             state = RankState.overall(self._states)
-        detail = None if self._running else self._ranks.detail or "the session's ranks are starting"
+        detail = processes.detail or (None if self._running else "the session's ranks are starting")
         return Poll(state, tuple(self._states), self._ranks.pids, detail=detail)
 
     def _try_to_begin(self) -> None:
         if not self._ranks.ready(self._request.ranks):
+            return
+        if not self._ranks.processes.staged(self._request.folder):
             return
         if self._checks is None:
             self._checks = {}
@@ -210,22 +219,24 @@ class CellCaller:
         first = self._prepare(self._request)
         own = self._ranks.owned()
         notes = [*first.notes, *(_both_changed(name, self._request.job) for name in sorted(mutated))]
-        folder, began = self._request.folder, time.time()
+        folder, began, processes = self._request.folder, time.time(), self._ranks.processes
         self._running = True
         for rank in self._request.ranks:
+            on_start = [processes.path(rank, folder, Path(each)) for each in first.on_start]
             state = self._ranks.all[rank].state
+            run = processes.path(rank, folder)
             self._states[rank] = RankState(
-                rank, State.RUNNING, state.pid, socket.gethostname(), local_rank=rank, started=began
+                rank, State.RUNNING, state.pid, state.host, state.local_rank, started=began
             )
             self._ranks.send(
                 rank,
                 {
                     "do": "cell",
-                    "run": str(folder.path),
-                    "folder": str(folder.rank(0, rank).path),
+                    "run": run,
+                    "folder": layout.rank_path(run, 0, rank),
                     "env": {
                         **first.env,
-                        "JUPYTER_DIST_RUN": str(folder.path),
+                        "JUPYTER_DIST_RUN": run,
                         "JUPYTER_DIST_RUN_ID": folder.id,
                     },
                     "keep": sorted(own | self._has_already(self._ranks.all[rank])),
@@ -233,7 +244,7 @@ class CellCaller:
                     "close": rank in first.closing,
                     "tells": rank == self._request.ranks[0],
                     "notes": notes if rank == self._request.ranks[0] else (),
-                    "on_start": first.on_start if rank in first.fresh else (),
+                    "on_start": on_start if rank in first.fresh else (),
                 },
             )
 
@@ -244,7 +255,7 @@ class CellCaller:
         if verb == "interrupt":
             self._tell(signal.SIGINT)
         elif verb == "stacks":
-            self._ranks.stacks()
+            self._ranks.processes.stacks()
 
     def _release(self, handle: Mapping[str, Any]) -> None:
         return None
@@ -259,7 +270,7 @@ class CellCaller:
         running = [state.rank for state in self._states if state.state is State.RUNNING]
         self._signalled |= set(running)
         if signum == signal.SIGKILL:
-            self._ranks.signal(running, signum)
+            self._ranks.kill(running)
         for rank in running:  # a rank ignores a signal between cells, so it signals itself in its cell
             self._ranks.send(rank, {"do": "leave", "of": self._request.folder.id, "signal": signum})
 
@@ -296,7 +307,8 @@ class CellCaller:
         if self._states[rank].state is not State.RUNNING:
             return
         now = self._ranks.all[rank].state
-        self._over(rank, self._how_ended(rank), exit_code=now.exit_code, signal=now.signal)
+        state = State.LOST if now.state is State.LOST else self._how_ended(rank)
+        self._over(rank, state, exit_code=now.exit_code, signal=now.signal)
 
     def _how_ended(self, rank: int) -> State:
         return State.STOPPED if rank in self._signalled else State.FAILED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Protocol
 
@@ -107,7 +108,8 @@ class CellRun:
         """Run the cell until all its ranks have ended it. Blocks. `finish` writes the end."""
         job, folder, writer = self.request.job, self.request.folder, self._waiting.writer
         requests = self._waiting.requests
-        able = declared(job.backend).capabilities
+        # The session's supervisor alone has the ranks: no other process can continue the cell.
+        able = dataclasses.replace(declared(job.backend).capabilities, outlives=False, apart=False)
         context = RunContext(
             job=job,
             folder=folder,

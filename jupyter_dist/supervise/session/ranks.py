@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from ... import backends
-from ...errors import LaunchError
 from ...folder import RunFolder
-from ...job import Job, Poll, RankState, State
-from ...worker.process_groups import kill_group
+from ...job import Job, RankState, State
 from ...worker.session.channel import Channel
 from ..status_writer import log
+from .processes import SessionProcesses, processes_of
 
-__all__ = ["KeptRank", "Ranks"]
+__all__ = ["KeptRank", "RankLink", "Ranks"]
 
 _UNCHANGEABLE = {"NoneType", "bool", "bytes", "complex", "float", "frozenset", "int", "range", "str", "tuple"}
 _UNCHANGEABLE |= {
@@ -32,12 +28,33 @@ _UNCHANGEABLE |= {
 """Names of the types whose values cells do not change in place."""
 
 
+class RankLink(Protocol):
+    """The connection of a rank: a `Channel`, or the way through an agent."""
+
+    def send(self, message: Mapping[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _HostLink:
+    """The way to a rank through the agent of its host."""
+
+    def __init__(self, processes: SessionProcesses, rank: int) -> None:
+        self._processes, self._rank = processes, rank
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        self._processes.send(self._rank, message)
+
+    def close(self) -> None:
+        pass
+
+
 @dataclass
 class KeptRank:
     """One rank between its cells. `link` is None until the process has connected."""
 
     state: RankState
-    link: Channel | None = None
+    link: RankLink | None = None
     fresh: bool = True
     """Whether the process has run no cell yet, nor all functions that a fresh rank calls first."""
     group: str | None = None
@@ -76,29 +93,23 @@ class Ranks:
     `job`: of the session. `folder`: the session's, shaped like a run's. `close`: closes a rank's connection.
     """
 
-    def __init__(self, job: Job, folder: RunFolder, close: Callable[[Channel], None]) -> None:
+    def __init__(self, job: Job, folder: RunFolder, close: Callable[[RankLink], None]) -> None:
         self._close = close
-        self._job, self._folder = job, folder
-        self._backend: Any = backends.load(job.backend)
-        self._handle: Mapping[str, Any] | None = None
+        self.processes = processes_of(job, folder)
         self.all = [KeptRank(RankState(rank)) for rank in range(job.world_size)]
         self.lost: dict[int, list[str]] = {}
         """Ranks whose process has ended or was replaced, and the names that were lost with it."""
-        self.detail: str | None = None
-        """What the start of the ranks waits for."""
+        self.on_start: list[str] = []
+        """The payloads of the functions that a fresh rank calls first."""
 
     def start(self) -> None:
         """Start all ranks. Raises DistError if that is impossible."""
-        self._handle = self._backend.submit(self._job, self._folder, 0)
+        self.processes.start()
 
     def poll(self) -> list[int]:
         """Look at the processes. Returns the ranks that have ended since the last call."""
-        if self._handle is None:
-            return []
-        poll: Poll = self._backend.poll(self._job, self._folder, self._handle, None)
-        self.detail = poll.detail
         ended = []
-        for state in poll.ranks:
+        for state in self.processes.poll():
             kept = self.all[state.rank]
             if kept.state.pid == state.pid and kept.lives and state.state.ended:
                 ended.append(state.rank)
@@ -125,14 +136,8 @@ class Ranks:
             kept = self.all[rank]
             self.forget(rank)
             log(f"rank {rank} gets a fresh process")
-            if kept.lives and kept.state.pid is not None:
-                kill_group(kept.state.pid)
             self._drop(kept)
-            try:
-                state = self._backend.replace(self._job, self._folder, rank)
-            except OSError as error:
-                raise LaunchError(f"rank {rank} could not be started again: {error}") from error
-            self.all[rank] = KeptRank(state)
+            self.all[rank] = KeptRank(self.processes.replace(rank))
 
     def about(self) -> list[dict[str, Any]]:
         """Return the processes, for the session's file."""
@@ -142,6 +147,8 @@ class Ranks:
                 "pid": kept.state.pid,
                 "state": str(kept.state.state),
                 "gpu_memory": kept.gpu_memory,
+                "host": kept.state.host,
+                "memory": self.processes.memory(kept.state.rank) if kept.lives else None,
             }
             for kept in self.all
         ]
@@ -157,6 +164,20 @@ class Ranks:
         kept.link = link
         return True
 
+    def arrived(self) -> list[tuple[int, Mapping[str, Any]]]:
+        """Return the answers of ranks whose connections are not on this machine, and connect fresh ranks."""
+        answers = []
+        for rank, message in self.processes.arrived():
+            if "rank" in message:
+                self.all[rank].link = _HostLink(self.processes, rank)
+            else:
+                answers.append((rank, message))
+        return answers
+
+    def to_call_first(self, ranks: Collection[int]) -> list[str]:
+        """Return the payloads of the functions that fresh ones of these ranks call first."""
+        return self.on_start if any(self.all[r].fresh and r in self.lost for r in ranks) else []
+
     def ready(self, ranks: Collection[int]) -> bool:
         """Return whether these ranks wait for a cell."""
         return all(self.all[rank].lives and self.all[rank].link is not None for rank in ranks)
@@ -166,7 +187,7 @@ class Ranks:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        return tuple(kept.state.pid for kept in self.all if kept.lives and kept.state.pid is not None)
+        return self.processes.pids
 
     def send(self, rank: int, message: Mapping[str, Any]) -> None:
         """Send a message to a rank. A rank that is gone is found by its process's end."""
@@ -175,28 +196,16 @@ class Ranks:
             with contextlib.suppress(OSError):
                 link.send(message)
 
-    def signal(self, ranks: Iterable[int], signum: int) -> None:
-        for rank in ranks:
-            pid = self.all[rank].state.pid
-            if not self.all[rank].lives or pid is None:
-                continue
-            if signum == signal.SIGKILL:
-                kill_group(pid)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signum)
-
-    def stacks(self) -> None:
-        if self._handle is not None:
-            self._backend.ask(self._job, self._folder, self._handle, None, "stacks")
+    def kill(self, ranks: Iterable[int]) -> None:
+        """Kill the processes of these ranks with their groups."""
+        self.processes.kill(self.all[rank].state for rank in ranks if self.all[rank].lives)
 
     def end(self) -> None:
         """Kill what still runs, and release what is reserved."""
-        self.signal(range(len(self.all)), signal.SIGKILL)
+        self.kill(range(len(self.all)))
         for kept in self.all:
             self._drop(kept)
-        if self._handle is not None:
-            with contextlib.suppress(Exception):
-                self._backend.release(self._job, self._folder, self._handle)
+        self.processes.release()
 
     def owned(self) -> set[str]:
         """Return the names that belong to the ranks."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...worker.host.ports import free_ports
 from .cell import Preparation, Request
 from .ranks import Ranks
 
@@ -21,8 +20,7 @@ class Recovery:
         """Whether the process group of the ranks cannot be used any more."""
         self._to_close: set[int] = set()
         """Ranks whose process group is broken, and was not opened by `dist.init()`."""
-        self.on_start: list[str] = []
-        """The payloads of the functions that a fresh rank calls first."""
+        self.on_start = ranks.on_start
 
     def prepare(self, request: Request) -> Preparation:
         """Return what the ranks do before a cell that begins now."""
@@ -59,7 +57,7 @@ class Recovery:
         if not lost or (groups and len(request.ranks) < len(self._ranks.all)):
             return None
         if self.broken:  # the store of the earlier group may still have the port
-            self._env["MASTER_PORT"] = str(free_ports(1)[0])
+            self._env["MASTER_PORT"] = str(self._ranks.processes.free_port())
         self.broken = False
         return min(groups, default=None)
 

@@ -63,13 +63,16 @@ class Server:
         make_attempt(folder, 0, job.world_size)
         self._log = folder.supervisor_log
         os.close(open_private(self._log, os.O_WRONLY))  # a forked rank writes its first errors there
-        own = dataclasses.replace(job, id=self._id, env_names=(), notes=(), parameters={})
+        own = dataclasses.replace(job, id=self._id, notes=(), parameters={})
         self.job = job
         self._selector = selectors.DefaultSelector()
         self.ranks = Ranks(own, folder, self._forget)
         self._recovery = Recovery(self.ranks)
         self._listener = channel.listen(path)
         self._selector.register(self._listener, selectors.EVENT_READ)
+        answers = self.ranks.processes.fileno()
+        if answers is not None:
+            self._selector.register(answers, selectors.EVENT_READ)
         self._waiting: list[Waiting] = []
         self._present: CellRun | None = None
         self._idle_since = time.time()
@@ -109,6 +112,8 @@ class Server:
                 self._run_next()
                 continue
             self.turn(_TURN_S)
+            if self.ranks.processes.failed is not None:
+                self._ending, self._failed = self.ranks.processes.failed, True
             if self._idle_limit_s is not None and time.time() - self._idle_since > self._idle_limit_s:
                 self._ending = f"it was idle for {self._idle_limit_s:g} s"
 
@@ -128,7 +133,7 @@ class Server:
             log(traceback.format_exc())
             waiting.refuse("the session's supervisor could not run the cell")
             if cell.caller.began:
-                self.ranks.signal(range(self.job.world_size), signal.SIGKILL)
+                self.ranks.kill(range(self.job.world_size))
         finally:
             self._recovery.broken |= cell.failed
             self._present = None
@@ -155,6 +160,9 @@ class Server:
     def look(self) -> None:
         """Process what has arrived, and look after the ranks. Never blocks."""
         ended = self.ranks.poll()
+        for rank, message in self.ranks.arrived():
+            if self._present is not None:
+                self._present.caller.answered(rank, message)
         for rank in ended:
             kept = self.ranks.all[rank]
             names = self.ranks.forget(rank)
@@ -167,7 +175,7 @@ class Server:
         for key, _ in self._selector.select(0):
             if key.fileobj is self._listener:
                 self._accept()
-            else:
+            elif key.data is not None:
                 self._read(key.fileobj, key.data)
         for waiting in [one for one in self._waiting if one.ended()]:
             self._waiting.remove(waiting)
@@ -331,7 +339,7 @@ class Server:
         for rank in range(self.job.world_size):
             self.ranks.send(rank, {"do": "end"})
         until = time.monotonic() + place.EXIT_LIMIT_S
-        while self.ranks.pids and time.monotonic() < until:
+        while any(kept.lives for kept in self.ranks.all) and time.monotonic() < until:
             try:
                 self.turn(_TURN_S)
             except Exception:

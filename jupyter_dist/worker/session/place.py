@@ -7,7 +7,8 @@
     RUNS/sessions/NAME/on-start-F.pkl   the payload of a function that fresh ranks call first
 
 The folder is also shaped like a run's. It has the supervisor's log between cells, and the folder of an
-attempt with what the ranks write before their first cell.
+attempt with what the ranks write before their first cell. On another host, the stage folder has a socket of
+the agent with the same name, and the folders of the cells (agent/session_ranks.py).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ ABOUT = "session.json"
 START_LOCK = ".start.lock"
 LIFE_LOCK = "life.lock"
 SOCKET = "cells.sock"
+CELLS = "cells"
 ON_START = "on-start"
 DEFAULT = "main"
 """The name of a session without a name."""

@@ -1,0 +1,168 @@
+"""Sessions whose ranks are on two hosts with real sshd."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_dist.conformance.deadlines import wait_until
+from jupyter_dist.errors import RunFailed
+from jupyter_dist.folder import RunFolder, runs
+from jupyter_dist.queries.sessions import sessions
+from jupyter_dist.record import reader
+from jupyter_dist.record.sessions import find_session
+from tests.rigs.hosts import Hosts, missing
+
+from .conftest import Notebook
+from .test_failures import BEGIN, SUM, waits_in
+
+WaitFor = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Two hosts for all tests of this module."""
+    lacking = missing()
+    if lacking:
+        pytest.skip(lacking)
+    with Hosts(tmp_path_factory.mktemp("session") / "hosts", ["h1", "h2"]) as running:
+        yield running
+
+
+@pytest.fixture
+def line(hosts: Hosts) -> str:
+    """The line of a session's first cell, with one rank on each host."""
+    return (
+        f"--session --backend ssh -H h1:1,h2:1 -np 2 --python {sys.executable} --grace 20 "
+        f"--ssh-config {hosts.ssh_config}"
+    )
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(hosts: Hosts, sessions_end: None) -> Iterator[None]:
+    yield
+    for session in sessions():
+        os.kill(find_session(session["name"]).about["supervisor"]["pid"], signal.SIGTERM)  # type: ignore
+    wait_until(lambda: not _left(hosts), "the end of all that ran on the hosts", lambda: str(_left(hosts)))
+
+
+def _left(hosts: Hosts) -> list[Any]:
+    found: list[Any] = [process.argv for name in hosts.names for process in hosts.pids(name)]
+    for name in hosts.names:
+        listed = hosts.exec(name, ["sh", "-c", "ls ~/.cache/jupyter-dist/hosts 2>/dev/null || true"])
+        found += listed.stdout.split()
+    return found
+
+
+def pids(hosts: Hosts) -> list[int]:
+    """The pids of the session's ranks, as the hosts see them."""
+    found = find_session("main")
+    assert found is not None
+    return [rank["pid"] for rank in found.about["ranks"]]
+
+
+def pid_here(hosts: Hosts, name: str, own_pid: int) -> int:
+    return next(process.pid for process in hosts.pids(name) if process.own_pid == own_pid)
+
+
+@pytest.mark.needs("torch")
+def test_cells_keep_values_and_the_process_group_on_two_hosts(
+    hosts: Hosts, line: str, notebook: Notebook
+) -> None:
+    notebook.plain("import numpy as np\nlarge = np.arange(1_000_000)\nlr = 0.1")
+    begin = BEGIN + "import socket\nprint('first', dist.rank())\nseen = [float(large.sum() * lr)]\n"
+    notebook.cell(f"{begin}dist.log(loss=0.5)", line)
+    notebook.plain("lr = 0.2")
+    run = notebook.cell(
+        "print('second')\npath = dist.checkpoint_dir() / f'{dist.rank()}.txt'\npath.write_text('kept')\n"
+        f"{SUM.removesuffix('; float(t)')}\nsocket.gethostname(), len(seen), lr, float(t)"
+    )
+    assert list(run.results) == [("h1", 1, 0.2, 2.0), ("h2", 1, 0.2, 2.0)]
+    assert [run.log(rank) for rank in range(2)] == ["second\n"] * 2
+    assert sorted(path.name for path in run.folder.checkpoints.iterdir()) == ["0.txt", "1.txt"]
+    status = reader.status(run.folder)
+    assert [rank.host for rank in status.ranks] == ["h1", "h2"]
+    first = next(folder for folder in runs() if folder.id != run.folder.id)
+    assert (first.rank(0, 1).output.read_text(), run.folder.payload.stat().st_size < 100_000) == (
+        "first 1\n",
+        True,
+    )
+    wait_until(lambda: all(rank["memory_bytes"] for rank in sessions()[0]["ranks"]), "the ranks' memory")
+    notebook.plain("%dist close")
+
+
+@pytest.mark.needs("torch")
+def test_ranks_leave_a_collective_when_one_raises_or_the_user_interrupts(
+    hosts: Hosts, line: str, notebook: Notebook
+) -> None:
+    notebook.cell(BEGIN, line)
+    before = pids(hosts)
+    error = notebook.fails("if dist.rank() == 1: raise ValueError('planted')\n" + SUM)
+    assert isinstance(error, RunFailed)
+    assert str(error).startswith("rank 1")
+    assert "planted" in str(error)
+    waits_in("in it", lambda folder: folder.request("interrupt"))
+    code = "print('in it', flush=True)\nif dist.rank() == 0:\n    while True: time.sleep(0.1)\n" + SUM
+    assert "stopped" in str(notebook.fails(code))
+    assert notebook.results("kept[0], " + SUM.replace("; float(t)", "") + "\nkept[0], float(t)") == [
+        (0, 2.0),
+        (1, 2.0),
+    ]
+    assert pids(hosts) == before
+
+
+@pytest.mark.needs("torch")
+def test_a_dead_rank_is_replaced_on_its_host(hosts: Hosts, line: str, notebook: Notebook) -> None:
+    notebook.cell(BEGIN, line)
+    error = notebook.fails("if dist.rank() == 1: os.kill(os.getpid(), 9)\n" + SUM)
+    assert str(error).startswith("rank 1 failed first")
+    assert "SIGKILL" in str(error)
+    told = reader.status(next(iter(runs()))).told
+    assert told is not None
+    assert "rank 1 has ended" in told
+    assert notebook.results("import os\nos.environ['RANK'], 'kept' in globals()") == [
+        ("0", True),
+        ("1", False),
+    ]
+    assert "rank 1 is a fresh process" in notebook.printed
+    assert notebook.results(BEGIN + SUM) == [2.0, 2.0]
+
+
+def test_a_lost_connection_is_made_again_in_the_middle_of_a_cell(
+    hosts: Hosts, line: str, notebook: Notebook, tmp_path: Path
+) -> None:
+    notebook.cell("import time, os; held = int(os.environ['RANK'])", line)
+
+    def cut(folder: RunFolder) -> None:
+        hosts.cut("h2")
+        shown = lambda: "h2" in (reader.status(folder).reason or "")  # noqa: E731
+        wait_until(shown, "the note that the host does not answer")
+        hosts.mend("h2")
+
+    thread = waits_in("in it", cut)
+    run = notebook.cell("print('in it', flush=True)\nfor i in range(40): print(i); time.sleep(0.2)\nheld")
+    thread.join()
+    assert list(run.results) == [0, 1]
+    assert run.log(1).split() == ["in", "it", *map(str, range(40))]
+    assert notebook.results("held") == [0, 1]
+
+
+def test_a_host_that_ends_is_named_and_a_killed_supervisor_leaves_nothing(
+    hosts: Hosts, line: str, notebook: Notebook
+) -> None:
+    notebook.cell("import time; held = 1", line.replace("--grace 20", "--grace 3"))
+    waits_in("in it", lambda folder: hosts.power_off("h2"))
+    error = notebook.fails("print('in it', flush=True)\ntime.sleep(1000)")
+    assert "host h2 was lost" in str(error)
+    told = reader.status(next(iter(runs()))).told
+    assert told is not None
+    assert "rank 1 has ended, and with it held" in told
+    hosts.power_on("h2")
+    assert notebook.results("'held' in globals()") == [True, False]
+    os.kill(find_session("main").about["supervisor"]["pid"], signal.SIGKILL)  # type: ignore[union-attr]
