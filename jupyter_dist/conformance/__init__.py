@@ -14,7 +14,7 @@
 `BackendConformance` is three classes in one. `DeclaredConformance` starts nothing. `PlatformConformance` and
 `LinkConformance` start real runs on `target.np` ranks.
 An optional ability is tested if the backend's `Capabilities` declare it. Otherwise a test checks that the
-backend refuses it.
+backend refuses it. A backend that declares `sessions` also joins `SessionConformance`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from .suite import (  # noqa: E402
     DeclaredConformance,
     LinkConformance,
     PlatformConformance,
+    SessionConformance,
 )
 from .target import Target  # noqa: E402
 
@@ -41,5 +42,6 @@ __all__ = [
     "DeclaredConformance",
     "LinkConformance",
     "PlatformConformance",
+    "SessionConformance",
     "Target",
 ]

@@ -69,6 +69,12 @@ class Declared:
             with pytest.raises(InputError, match="cannot restart ranks"):
                 runs.plan(max_restarts=1)
 
+    def test_sessions_are_run_or_refused(self, runs: Runs) -> None:
+        if not backends.declared(runs.target.backend).capabilities.sessions:
+            plan, origin = runs.plan(session="conformance")
+            with runs.here(), pytest.raises(InputError, match="--session does not work with the backend"):
+                start.cell_in_session("1", {}, plan, origin, {})
+
     def test_an_option_it_does_not_have_is_an_error(self, runs: Runs) -> None:
         with pytest.raises(InputError, match="no_such_option"):
             runs.plan(no_such_option=1)

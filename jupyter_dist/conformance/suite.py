@@ -8,12 +8,19 @@ import pytest
 
 from .declarations import Declared
 from .failed_runs import Failed, Raised
+from .kept_ranks import Kept
 from .run_control import Runs
 from .stopped_runs import Ended, Stopped
 from .successful_runs import Good, Worked
 from .target import Target
 
-__all__ = ["BackendConformance", "DeclaredConformance", "LinkConformance", "PlatformConformance"]
+__all__ = [
+    "BackendConformance",
+    "DeclaredConformance",
+    "LinkConformance",
+    "PlatformConformance",
+    "SessionConformance",
+]
 
 
 class _Suite:
@@ -41,8 +48,14 @@ class LinkConformance(_Suite, Ended, Failed, Worked):
     """
 
 
+class SessionConformance(_Suite, Kept):
+    """Tests of sessions, for a backend that declares `sessions`."""
+
+
 class BackendConformance(LinkConformance, PlatformConformance, DeclaredConformance):
-    """All tests. Subclass it as `TestMine`, and provide a fixture `target` of module or session scope.
+    """All tests except those of sessions.
+
+    Subclass it as `TestMine`, and provide a fixture `target` of module or session scope.
 
     Tests share a run if they only read its results. At the end of the class, no process of a run may be left
     on this machine.

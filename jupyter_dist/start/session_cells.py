@@ -37,6 +37,11 @@ def check_session(plan: Plan, given: Mapping[str, Any]) -> StoredSession | None:
                 f"--session does not work with the backend {plan.backend.name!r} yet. Its ranks cannot stay "
                 "between cells. Use --backend local, or remove --session" + _or_off(run.session)
             )
+        if getattr(plan.options, "is_elastic", False):
+            raise InputError(
+                "--min-np and --max-np do not work with --session, because the ranks of a session neither join "
+                "nor leave. Remove --min-np and --max-np, or remove --session"
+            )
         if run.ranks is not None:
             _check_ranks(run.ranks, plan.world_size, run.session)
         return None
@@ -189,9 +194,15 @@ def _start(
 
 
 def _plan_of(found: StoredSession, plan: Plan) -> Plan:
-    """Return the plan with the backend and the size of the session. The notebook may use another cluster."""
-    if plan.backend.name != found.about["backend"]:
-        backend = backends.load(found.about["backend"])
+    """Return the plan with the backend and the size of the session. The notebook may use another cluster.
+
+    Ranks on hosts may have another Python: the options say so.
+    """
+    backend = backends.load(found.about["backend"])
+    if backend.capabilities.outlives:
+        options = backend.options(**found.about["options"])
+        plan = dataclasses.replace(plan, backend=backend, options=options, cluster=None)
+    elif plan.backend.name != backend.name:
         plan = dataclasses.replace(plan, backend=backend, options=backend.options(), cluster=None)
     return dataclasses.replace(plan, world_size=found.world_size)
 

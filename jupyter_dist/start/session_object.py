@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .. import backends
 from ..capture import payload_builder
 from ..errors import DistError, InputError, RunFailed
 from ..flags import shown
@@ -131,8 +132,9 @@ class Session:
         """Call a function on every rank now, and later first on each fresh rank. A decorator."""
         self.run(fn)
         origin = origin_of_call(fn)
-        payload = payload_builder.capture_call(fn, (), {}, here=True, **origin.for_capture())
         found = session_link.existing(self.name)
+        here = not backends.declared(found.about["backend"]).capabilities.outlives
+        payload = payload_builder.capture_call(fn, (), {}, here=here, **origin.for_capture())
         path = found.path / f"{place.ON_START}-{_identity(fn)}.pkl"
         if path.exists():
             display.tell(f"note: {fn.__name__} replaces the earlier function of the same name")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, SessionConformance, Target
 from jupyter_dist.conformance.successful_runs import GoodRun
 from jupyter_dist.launch import template
 
@@ -28,4 +28,8 @@ class TestLocalPlatform(PlatformConformance):
 
 
 class TestLocalLink(LinkConformance):
+    pass
+
+
+class TestLocalSession(SessionConformance):
     pass

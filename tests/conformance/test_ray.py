@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, SessionConformance, Target
 from tests.rigs.ray.nodes import IN_SHARED, ray_nodes, shared_ray
 
 pytestmark = pytest.mark.xdist_group(IN_SHARED)
@@ -25,4 +25,8 @@ class TestRayPlatform(PlatformConformance):
 
 
 class TestRayLink(LinkConformance):
+    pass
+
+
+class TestRaySession(SessionConformance):
     pass

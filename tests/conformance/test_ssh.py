@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, SessionConformance, Target
 from tests.rigs.hosts import Hosts, missing
 
 
@@ -29,4 +29,8 @@ class TestSshPlatform(PlatformConformance):
 
 
 class TestSshLink(LinkConformance):
+    pass
+
+
+class TestSshSession(SessionConformance):
     pass

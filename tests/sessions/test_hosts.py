@@ -156,7 +156,7 @@ def test_a_lost_connection_is_made_again_in_the_middle_of_a_cell(
 def test_a_host_that_ends_is_named_and_a_killed_supervisor_leaves_nothing(
     hosts: Hosts, line: str, notebook: Notebook
 ) -> None:
-    notebook.cell("import time; held = 1", line.replace("--grace 20", "--grace 3"))
+    notebook.cell("import time; held = 1", line.replace("--grace 20", "--grace 5"))
     waits_in("in it", lambda folder: hosts.power_off("h2"))
     error = notebook.fails("print('in it', flush=True)\ntime.sleep(1000)")
     assert "host h2 was lost" in str(error)

@@ -39,7 +39,7 @@ class Ray(AllocatedRanks[RayAllocation]):
     name: ClassVar[str] = "ray"
     options: ClassVar[type[Options]] = RayOptions
     capabilities: ClassVar[Capabilities] = Capabilities(
-        outlives=True, apart=True, visible=False, interrupts=True
+        outlives=True, apart=True, visible=False, interrupts=True, sessions=True
     )
     extensions: ClassVar[Extensions] = Extensions(search=PlatformSearch(packages=_tune_packages))
     _allocation_type = RayAllocation

@@ -306,6 +306,7 @@ class Server:
             "name": self._name,
             "id": self._id,
             "backend": self.job.backend,
+            "options": dict(self.job.options),
             "world_size": self.job.world_size,
             "created": self._created,
             "supervisor": dataclasses.asdict(self._me),
