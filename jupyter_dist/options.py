@@ -202,8 +202,8 @@ class RunOptions(BaseModel):
     idle_timeout: Annotated[Seconds, Field(gt=0)] | None = flag(
         None,
         "Idle timeout",
-        "End the session after this time without a cell. Default: a day. Only the cell that starts the "
-        "session may say it",
+        "End the session after this time without a cell. Default: a day, or an hour on ray and kubernetes. "
+        "Only the cell that starts the session may say it",
         value=("TIME", "a time such as 30m or 2h"),
         needs=["session"],
     )

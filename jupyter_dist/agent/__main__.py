@@ -327,8 +327,8 @@ class Agent:
             if self._has_to_tell and now - self._forsaken < self._term_s + _TELL_S:
                 return
             self._end()
-            if not list(self._children):
-                remove(self._stage)  # no process has run, so no driver needs the stage
+            if self._session is not None or not list(self._children):
+                remove(self._stage)  # no driver needs it: no process has run, or nobody resumes a session
         elif not self._termed:
             default_s = TO_SAVE_S if self._children.handle_sigterm() else _TERM_S
             self._termed, self._term_s = True, default_s if self._stop_grace_s is None else self._stop_grace_s

@@ -106,6 +106,9 @@ class SessionRanks:
         self._news, self._told = [each for each in self._news if each[0] > heard], heard
         have: Mapping[str, Mapping[str, int]] = told["cells"]
         self._cells = {id_: cell for id_, cell in self._cells.items() if id_ in have}
+        for id_ in have:
+            if os.path.isdir(os.path.join(self._root, id_)):
+                self._cell(id_)  # an earlier agent has ended in the middle of the cell
         for id_, cell in self._cells.items():
             cell.tails.restart(have[id_])
             cell.sent.clear()

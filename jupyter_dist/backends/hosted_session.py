@@ -10,7 +10,9 @@ A session's supervisor sends wishes, and receives news. Both are JSON:
     {"do": "stacks"}
 
     {"messages": [[rank, number, message], …], "numbers": {rank: number}, "ready": [cell, why] or null,
-     "stages": {rank: folder}, "memory": {rank: bytes}, "ports": [port, …]}
+     "stages": {rank: folder}, "memory": {rank: bytes}, "away": [rank, …], "ports": [port, …]}
+
+`away` are the ranks whose host has no connection now.
 
 A rank's `number` counts its processes. News of an earlier process thus cannot be mistaken for the present's.
 """
@@ -184,6 +186,7 @@ class HostedSession:
             "ready": self._ready(),
             "stages": {rank: about.stage for rank, about in facts.items() if about is not None},
             "memory": {rank: memory.get(name) for name, rank in present.items()},
+            "away": [rank for rank in self._starts if self._host(rank).away is not None],
             "ports": list(self._fleet.ports(self._starts[0].host)),
         }
 

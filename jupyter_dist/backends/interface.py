@@ -60,6 +60,11 @@ class Options(BaseModel):
         """
         return None
 
+    @property
+    def no_session(self) -> str | None:
+        """Return which of the flags does not work with --session, and why. None: all of them do."""
+        return None
+
     @model_validator(mode="after")
     def _check_conflicts(self) -> Options:
         check_conflicts(self)

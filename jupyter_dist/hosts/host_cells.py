@@ -74,7 +74,7 @@ class HostCells:
         self._unconfirmed: deque[dict[str, Any]] = deque()
         self._staging: deque[_Staging] = deque()
         self.ready: dict[str, str | None] = {}
-        """The cells that this host can run, and those that it cannot, with the reasons."""
+        """The present cell, once this host can run it. With a reason, if the host cannot."""
         self.arrived: list[tuple[str, dict[str, Any]]] = []
         """Messages of the ranks: the id of the rank's process, and the message. Its reader empties it."""
         self.memory: dict[str, int | None] = {}
@@ -120,7 +120,8 @@ class HostCells:
 
     def stage(self, cell: str, files: Sequence[Shipped], ranks: Sequence[int]) -> None:
         """Begin to send the files of a cell. `ready` has the cell when the host has them."""
-        self.ready.pop(cell, None)
+        self.close()  # a cell that has ended before its files were there
+        self.ready.clear()
         self._staging.append(_Staging(cell, files, ranks))
 
     def advance(self) -> None:
@@ -165,5 +166,7 @@ class HostCells:
             self._unconfirmed.popleft()
 
     def close(self) -> None:
+        """Stop sending files. Repeatable."""
         for staging in self._staging:
             staging.close()
+        self._staging.clear()

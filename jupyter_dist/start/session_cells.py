@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import backends
+from ..backends import Options
 from ..capture.session import names as session_names
 from ..errors import InputError
 from ..launch import session_link
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["call_in_session", "cell_in_session", "check_session", "describe_in_session"]
 
-_IDLE_S = 86_400.0
+_IDLE_S, _IDLE_ON_CLUSTER_S = 86_400.0, 3_600.0
 _EMPTY: Mapping[str, Any] = {"owned": (), "sent": {}, "seen": {}, "names": {}, "uses": {}}
 
 
@@ -37,11 +38,9 @@ def check_session(plan: Plan, given: Mapping[str, Any]) -> StoredSession | None:
                 f"--session does not work with the backend {plan.backend.name!r} yet. Its ranks cannot stay "
                 "between cells. Use --backend local, or remove --session" + _or_off(run.session)
             )
-        if getattr(plan.options, "is_elastic", False):
-            raise InputError(
-                "--min-np and --max-np do not work with --session, because the ranks of a session neither join "
-                "nor leave. Remove --min-np and --max-np, or remove --session"
-            )
+        refused = plan.options.no_session if isinstance(plan.options, Options) else None
+        if refused is not None:
+            raise InputError(f"{refused}. Change the flag, or remove --session")
         if run.ranks is not None:
             _check_ranks(run.ranks, plan.world_size, run.session)
         return None
@@ -223,6 +222,7 @@ def _facts(plan: Plan, choice: session_names.Choice | None) -> dict[str, Any]:
         "restart": plan.run.session_restart or "rank",
     }
     if choice is not None:  # the first cell, which starts the session
-        facts |= {"idle_timeout_s": plan.run.idle_timeout or _IDLE_S}
+        usual_s = _IDLE_ON_CLUSTER_S if plan.backend.capabilities.apart else _IDLE_S
+        facts |= {"idle_timeout_s": plan.run.idle_timeout or usual_s}
         facts |= {"sent": choice.sent, "seen": choice.seen}
     return facts

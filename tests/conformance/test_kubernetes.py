@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, SessionConformance, Target
 from tests.rigs.kubernetes.control_plane import IN_SHARED, Plane, shared_folder, shared_plane
 
 pytestmark = pytest.mark.xdist_group(IN_SHARED)
@@ -47,3 +47,11 @@ class TestKubernetesPlatform(PlatformConformance):
 
 class TestKubernetesLink(LinkConformance):
     pass
+
+
+class TestKubernetesSession(SessionConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def target(cls, plane: Plane) -> Target:
+        flags = {"image": "any", "processes_per_host": 2, "grace": 60, "kind": "job"}
+        return Target("kubernetes", np=3, flags=flags, startup_s=8.0, lives=plane.lives)

@@ -17,6 +17,7 @@ from jupyter_dist.folder import RunFolder, runs
 from jupyter_dist.queries.sessions import sessions
 from jupyter_dist.record import reader
 from jupyter_dist.record.sessions import find_session
+from tests.rigs.answering import User, waiting
 from tests.rigs.hosts import Hosts, missing
 
 from .conftest import Notebook
@@ -150,7 +151,10 @@ def test_a_lost_connection_is_made_again_in_the_middle_of_a_cell(
     thread.join()
     assert list(run.results) == [0, 1]
     assert run.log(1).split() == ["in", "it", *map(str, range(40))]
-    assert notebook.results("held") == [0, 1]
+    run = notebook.cell("name = input('Name: ')\nname, held", "--session --detach")
+    waiting(run.folder, 2)
+    User(run.folder, 0, 1).say("Ada")
+    assert list(run.wait().results) == [("Ada", 0), ("Ada", 1)]
 
 
 def test_a_host_that_ends_is_named_and_a_killed_supervisor_leaves_nothing(
@@ -159,10 +163,10 @@ def test_a_host_that_ends_is_named_and_a_killed_supervisor_leaves_nothing(
     notebook.cell("import time; held = 1", line.replace("--grace 20", "--grace 5"))
     waits_in("in it", lambda folder: hosts.power_off("h2"))
     error = notebook.fails("print('in it', flush=True)\ntime.sleep(1000)")
-    assert "host h2 was lost" in str(error)
-    told = reader.status(next(iter(runs()))).told
-    assert told is not None
-    assert "rank 1 has ended, and with it held" in told
+    assert str(error).startswith("rank 1 failed first (host h2)")
+    status = reader.status(next(iter(runs())))
+    assert "host h2 was lost" in str(status.reason)
+    assert "rank 1 has ended, and with it held" in str(status.told)
     hosts.power_on("h2")
     assert notebook.results("'held' in globals()") == [True, False]
     os.kill(find_session("main").about["supervisor"]["pid"], signal.SIGKILL)  # type: ignore[union-attr]

@@ -39,6 +39,7 @@ REFUSED = {
     "--session --max-restarts 2": "--session cannot be combined with --max-restarts",
     "--session=../x": "--session needs a name of letters",
     "--session other --backend mpi": "--session does not work with the backend 'mpi' yet",
+    "--session other --backend ssh -H a:2 --min-np 1": "--min-np and --max-np do not work with --session",
     "--session --backend mpi": "The session 'main' uses the backend 'local', not 'mpi'",
     "--session --ranks 0,7": "--ranks 7: the session 'main' has the ranks 0 to 1",
     "--session --ranks x": "--ranks needs ranks such as 0 or 0,2-3",

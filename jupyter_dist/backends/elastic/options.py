@@ -54,6 +54,12 @@ class ElasticOptions(Options):
     )
 
     @property
+    def no_session(self) -> str | None:
+        if self.is_elastic:
+            return "--min-np and --max-np do not work with --session, whose ranks neither join nor leave"
+        return None
+
+    @property
     def is_elastic(self) -> bool:
         return self.min_np is not None or self.max_np is not None
 

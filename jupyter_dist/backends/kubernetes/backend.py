@@ -39,6 +39,7 @@ class Kubernetes(AllocatedRanks[PodAllocation]):
         client=("kubernetes.client", "kubernetes.config", "urllib3", "websockets.asyncio.client"),
         visible=False,
         interrupts=True,
+        sessions=True,
     )
     _allocation_type = PodAllocation
 

@@ -316,6 +316,14 @@ class KubernetesOptions(OtherPythonOptions, ElasticOptions):
             )
         return {"metadata": found.get("metadata") or {}, "spec": spec}
 
+    @property
+    def no_session(self) -> str | None:
+        if self.mailbox is not None:
+            return "--mailbox does not work with --session, whose messages need a fast connection"
+        if self.kind not in ("job", "pytorchjob"):
+            return f"--kind {self.kind} does not work with --session, which needs --kind job"
+        return super().no_session
+
     def check_ranks(self, world_size: int) -> None:
         """Raise InputError if the ranks cannot be distributed over the pods."""
         self.check_elastic(world_size)

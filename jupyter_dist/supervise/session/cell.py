@@ -151,12 +151,16 @@ class CellCaller:
                 )
 
     def _poll(self, handle: Mapping[str, Any], cursor: Any) -> Poll:
-        processes = self._ranks.processes
-        if processes.failed is not None and not self._running:
-            ranks = RankState.all(self._request.job.world_size, State.STOPPED)
-            return Poll(State.FAILED, ranks, self._ranks.pids, detail=processes.failed, final=True)
+        processes, why = self._ranks.processes, None
         if not self._running:
-            self._try_to_begin()
+            try:
+                self._try_to_begin()
+                why = processes.failed
+            except LaunchError as error:
+                why = str(error)
+        if why is not None:
+            ranks = RankState.all(self._request.job.world_size, State.STOPPED)
+            return Poll(State.FAILED, ranks, self._ranks.pids, detail=why, final=True)
         state = RankState.overall(self._states) if self._running else State.PENDING
         if not self._running and self._ranks.dead(self._request.ranks):
             self._running, state = True, State.FAILED

@@ -159,7 +159,7 @@ class HostProcesses:
 
     def release(self) -> None:
         """Release the hosts. Blocks, for some seconds at most."""
-        if self._handle is not None and self.failed is None:
+        if self._handle is not None:
             until = time.monotonic() + _RELEASE_S
             while self._telling is not None and not self._telling.done and time.monotonic() < until:
                 self._wait()
@@ -195,6 +195,9 @@ class HostProcesses:
     def path(self, rank: int, cell: RunFolder, file: Path | None = None) -> str:
         run = f"{self._news['stages'][str(rank)]}/{place.CELLS}/{cell.id}"
         return run if file is None else f"{run}/{file.name}"
+
+    def answers(self, rank: int) -> bool:
+        return self.failed is None and rank not in self._news.get("away", ())
 
     def free_port(self) -> int:
         if len(self._ports) <= 2:

@@ -81,6 +81,10 @@ class SessionProcesses(Protocol):
         """Return where a rank finds the cell's folder, or one of the `more` files of `stage`."""
         ...
 
+    def answers(self, rank: int) -> bool:
+        """Return whether the host of a rank is connected."""
+        ...
+
     def free_port(self) -> int:
         """Return a free TCP port on the machine of rank 0, after `staged`."""
         ...
@@ -157,6 +161,9 @@ class LocalProcesses:
 
     def path(self, rank: int, cell: RunFolder, file: Path | None = None) -> str:
         return str(file or cell.path)
+
+    def answers(self, rank: int) -> bool:
+        return True
 
     def free_port(self) -> int:
         return free_ports(1)[0]

@@ -178,6 +178,12 @@ class Ranks:
         """Return the payloads of the functions that fresh ones of these ranks call first."""
         return self.on_start if any(self.all[r].fresh and r in self.lost for r in ranks) else []
 
+    @property
+    def to_end(self) -> list[int]:
+        """Return the ranks that run, and can be asked to end."""
+        ranks = range(len(self.all))
+        return [rank for rank in ranks if self.all[rank].lives and self.processes.answers(rank)]
+
     def ready(self, ranks: Collection[int]) -> bool:
         """Return whether these ranks wait for a cell."""
         return all(self.all[rank].lives and self.all[rank].link is not None for rank in ranks)

@@ -340,17 +340,14 @@ class Server:
         for rank in range(self.job.world_size):
             self.ranks.send(rank, {"do": "end"})
         until = time.monotonic() + place.EXIT_LIMIT_S
-        while any(kept.lives for kept in self.ranks.all) and time.monotonic() < until:
+        while self.ranks.to_end and time.monotonic() < until:
             try:
                 self.turn(_TURN_S)
             except Exception:
                 log(traceback.format_exc())
                 break
-        for kept in self.ranks.all:
-            if kept.lives:
-                log(
-                    f"rank {kept.state.rank} has run exit handlers for {place.EXIT_LIMIT_S:g} s and is killed"
-                )
+        for rank in self.ranks.to_end:
+            log(f"rank {rank} has run exit handlers for {place.EXIT_LIMIT_S:g} s and is killed")
         self.ranks.end()
         end_leftovers(self._id, *self._cells)
         self.guard.release()
