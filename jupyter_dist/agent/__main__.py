@@ -82,7 +82,7 @@ class Agent:
         self._hindered: str | None = None
         """What this connection has reported about files that the agent cannot read."""
         self._greeted = False
-        self._touched = time.monotonic()
+        self._heard = self._touched = time.monotonic()
         self._forsaken: float | None = None
         self._place_gone = False
         """Whether the agent ends because its reservation on the host ended, and not for lack of a driver."""
@@ -192,6 +192,7 @@ class Agent:
         if frames is None:
             self._hang_up()
             return
+        self._heard = time.monotonic()
         for header, body in frames:
             self._obey(header, body)
 
@@ -316,7 +317,7 @@ class Agent:
             with contextlib.suppress(OSError):
                 os.utime(self._stage)  # stage_program.py removes old stages
         grace_s = self._grace_s if list(self._children) else self._idle_s
-        if self._forsaken is None and now - self._driver.heard > grace_s:
+        if self._forsaken is None and now - self._heard > grace_s:
             _log(f"no driver for {grace_s:g} s")
             self._forsaken = now
             self._hang_up()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import selectors
 import socket
-import time
 from collections import deque
 from typing import Any
 
@@ -23,8 +22,6 @@ class Driver:
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector
         self.socket: socket.socket | None = None
-        self.heard = time.monotonic()
-        """When the last bytes arrived."""
         self._frames = Frames()
         self._out: deque[memoryview] = deque()
         self._waiting = 0
@@ -66,7 +63,6 @@ class Driver:
             data = b""
         if not data:
             return None
-        self.heard = time.monotonic()
         try:
             return self._frames.feed(data)
         except FrameError as error:

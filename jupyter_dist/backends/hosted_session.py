@@ -3,14 +3,15 @@
 A session's supervisor sends wishes, and receives news. Both are JSON:
 
     {"do": "message", "rank", "message"}   send a message to a rank (worker/session/rank_loop.py)
-    {"do": "stage", "cell", "ranks", "more"}   send the files of a cell, and `more` files, to the ranks' hosts
+    {"do": "stage", "cell", "ranks", "more"}   send the files of a cell, and `more` payloads, to the hosts
     {"do": "kill", "rank"}
     {"do": "replace", "rank", "number"}    start a fresh process in place of a rank's earlier one
     {"do": "ports"}                        look for new free TCP ports on the host of rank 0
     {"do": "stacks"}
 
     {"messages": [[rank, number, message], …], "numbers": {rank: number}, "ready": [cell, why] or null,
-     "stages": {rank: folder}, "memory": {rank: bytes}, "away": [rank, …], "ports": [port, …]}
+     "stages": {rank: folder}, "memory": {rank: bytes}, "away": [rank, …], "ports": [port, …],
+     "poll": the states of the ranks, "started": whether there were ranks, "turn": the number of the news}
 
 `away` are the ranks whose host has no connection now.
 
@@ -37,6 +38,7 @@ from ..hosts.rank_requests import RankRequests
 from ..hosts.staged_files import Shipped, run_files
 from ..hosts.start import Start
 from ..job import Job, Poll, RankState, State
+from ..worker import layout
 from ..worker.session import place
 from .ranks.placement import RankPlacement
 from .ranks.rank_states import rank_state
@@ -112,10 +114,8 @@ class HostedSession:
         self._fleet.cells[cell.id] = Arrivals(cell)
         for old in list(self._fleet.cells)[:-_FOLLOWED]:
             del self._fleet.cells[old]
-        files = [
-            *run_files(cell),
-            *(Shipped(path.name, path.stat().st_size, path) for path in more if path.exists()),
-        ]
+        both = [each for path in more for each in (path, path.with_suffix(layout.BUFFERS)) if each.exists()]
+        files = [*run_files(cell), *(Shipped(path.name, path.stat().st_size, path) for path in both)]
         self._cell_hosts = list(dict.fromkeys(self._starts[rank].host for rank in ranks))
         for name in self._cell_hosts:
             mine = [rank for rank in ranks if self._starts[rank].host == name]
@@ -215,6 +215,7 @@ class SessionExchange:
         self._lock = threading.Lock()
         self._hurries = 0
         """The number of calls that bring wishes. The call that waits ends its wait for them."""
+        self._turn = 0
         self._last: object = None
 
     @contextlib.contextmanager
@@ -253,4 +254,5 @@ class SessionExchange:
                 break
             fleet.wait(max(0.0, until - time.monotonic()), self._alarm)
         self._last = facts
-        return {"poll": found.to_json(), "started": self.ranks is not None, **more}
+        self._turn += 1
+        return {"poll": found.to_json(), "started": self.ranks is not None, "turn": self._turn, **more}

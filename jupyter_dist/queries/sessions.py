@@ -43,12 +43,12 @@ def _info(session: StoredSession) -> SessionInfo:
 
 
 def _rank(rank: Mapping[str, Any], session: StoredSession) -> SessionRank:
-    here = session.is_here and rank["host"] in (None, session.host)
+    here = session.is_here and rank.get("host") in (None, session.host)
     lives = here and rank["state"] == "running" and rank["pid"] is not None
     return {
         "rank": rank["rank"],
         "pid": rank["pid"],
         "state": rank["state"],
-        "memory_bytes": memory_bytes(rank["pid"]) if lives else rank["memory"],
+        "memory_bytes": memory_bytes(rank["pid"]) if lives else rank.get("memory"),
         "gpu_memory_bytes": rank.get("gpu_memory"),
     }

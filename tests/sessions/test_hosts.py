@@ -121,15 +121,20 @@ def test_ranks_leave_a_collective_when_one_raises_or_the_user_interrupts(
 @pytest.mark.needs("torch")
 def test_a_dead_rank_is_replaced_on_its_host(hosts: Hosts, line: str, notebook: Notebook) -> None:
     notebook.cell(BEGIN, line)
+    notebook.plain(
+        "import jupyter_dist, numpy as np\ntable = np.ones(100_000)\n"
+        "def prepare():\n    global total\n    total = float(table.sum())\n"
+        "jupyter_dist.session('main').on_start(prepare)"
+    )
     error = notebook.fails("if dist.rank() == 1: os.kill(os.getpid(), 9)\n" + SUM)
     assert str(error).startswith("rank 1 failed first")
     assert "SIGKILL" in str(error)
     told = reader.status(next(iter(runs()))).told
     assert told is not None
     assert "rank 1 has ended" in told
-    assert notebook.results("import os\nos.environ['RANK'], 'kept' in globals()") == [
-        ("0", True),
-        ("1", False),
+    assert notebook.results("import os\nos.environ['RANK'], 'kept' in globals(), total") == [
+        ("0", True, 100_000.0),
+        ("1", False, 100_000.0),
     ]
     assert "rank 1 is a fresh process" in notebook.printed
     assert notebook.results(BEGIN + SUM) == [2.0, 2.0]

@@ -201,6 +201,8 @@ GROUPS = [
             "hosts/test_host_faults.py::test_a_full_disk_here_*",
             "hosts/test_mailbox_deaths.py::*",
             "backends/ssh/test_ssh.py::test_gloo_over_three_hosts",
+            "sessions/test_hosts.py::test_a_lost_connection_*",
+            "sessions/test_hosts.py::test_a_host_that_ends_*",
             "backends/ssh/test_ssh.py::test_a_cell_that_shows_an_unwatched_run_*",
             "supervise/test_untrusted_backends.py::*_at_random*",
             "backends/ssh/test_ssh.py::test_64_ranks_*",

@@ -45,6 +45,7 @@ class HostProcesses:
         """How many processes each rank has had before its present one."""
         self._arrived: list[tuple[int, Mapping[str, Any]]] = []
         self._news: Mapping[str, Any] = {}
+        """The newest news. The answers of two calls may arrive in another order."""
         self._ports: list[int] = []
         """Free ports of rank 0's host that no process group has used."""
         self._last_ports: Sequence[int] = ()
@@ -106,22 +107,24 @@ class HostProcesses:
 
     def _take_values(self, value: Mapping[str, Any]) -> None:
         poll = Poll.from_json(value["poll"])
-        self.detail, self._pids = poll.detail, poll.pids
         if not value["started"]:
+            self.detail, self._pids = poll.detail, poll.pids
             if poll.state.ended:
                 self._states = poll.ranks
                 self._fail(poll.detail or "the ranks could not be started")
             return
         self._started = True
+        self._arrived += [
+            (rank, message) for rank, number, message in value["messages"] if number == self._numbers[rank]
+        ]
+        if value["turn"] < self._news.get("turn", 0):
+            return
+        self._news, self.detail, self._pids = value, poll.detail, poll.pids
         numbers = {int(rank): number for rank, number in value["numbers"].items()}
         self._states = [
             new if numbers[new.rank] == self._numbers[new.rank] else old
             for new, old in zip(poll.ranks, self._states, strict=True)
         ]
-        self._arrived += [
-            (rank, message) for rank, number, message in value["messages"] if number == self._numbers[rank]
-        ]
-        self._news = value
         if value["ports"] and value["ports"] != self._last_ports:
             self._ports, self._last_ports = list(value["ports"]), value["ports"]
 
