@@ -175,3 +175,23 @@ def test_a_host_that_ends_is_named_and_a_killed_supervisor_leaves_nothing(
     hosts.power_on("h2")
     assert notebook.results("'held' in globals()") == [True, False]
     os.kill(find_session("main").about["supervisor"]["pid"], signal.SIGKILL)  # type: ignore[union-attr]
+
+
+def test_an_agent_that_ends_takes_its_ranks_along(hosts: Hosts, line: str, notebook: Notebook) -> None:
+    notebook.cell("held = 1", line)
+    agent = next(process for process in hosts.pids("h2") if "jupyter_dist.agent" in process.argv)
+    os.kill(agent.pid, signal.SIGKILL)
+
+    def is_noticed() -> bool:
+        found = find_session("main")
+        return found is not None and found.about["ranks"][1]["state"] != "running"
+
+    wait_until(is_noticed, "the session's note of the rank's end")
+    assert notebook.results("'held' in globals()") == [True, False]
+
+
+def test_a_host_that_cannot_be_used_is_named_and_no_session_is_left(line: str, notebook: Notebook) -> None:
+    error = notebook.fails("1", line.replace("h2:1", "198.18.255.1:1"))
+    assert "198.18.255.1" in str(error)
+    assert "Nothing was started" in str(error)
+    wait_until(lambda: find_session("main") is None, "the end of the session")

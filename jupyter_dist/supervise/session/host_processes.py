@@ -53,6 +53,7 @@ class HostProcesses:
         self._started = False
         self.detail: str | None = None
         self.failed: str | None = None
+        self.has_news = False
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -67,6 +68,7 @@ class HostProcesses:
 
     def poll(self) -> Sequence[RankState]:
         self._caller.look()
+        self.has_news = False
         if self.failed is None:
             self._take_handle()
             self._take_news()
@@ -93,6 +95,7 @@ class HostProcesses:
             self._take(call, lost_wishes=False)
 
     def _take(self, call: Call, *, lost_wishes: bool) -> None:
+        self.has_news = True
         if call.failure is None:
             self._silent_since = None
             self._take_values(call.value)

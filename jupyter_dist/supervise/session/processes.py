@@ -27,6 +27,8 @@ class SessionProcesses(Protocol):
     """What the ranks wait for, or which host does not answer."""
     failed: str | None
     """Why the session cannot have ranks any more."""
+    has_news: bool
+    """Whether the last `poll` has received something about ranks on other machines."""
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -98,6 +100,7 @@ class LocalProcesses:
     """Processes of this machine, whose connections the session's server accepts itself."""
 
     failed: str | None = None
+    has_news = False
 
     def __init__(self, job: Job, folder: RunFolder) -> None:
         self._job, self._folder = job, folder

@@ -160,6 +160,8 @@ class Server:
     def look(self) -> None:
         """Process what has arrived, and look after the ranks. Never blocks."""
         ended = self.ranks.poll()
+        if self._present is not None:
+            self._present.caller.changed |= self.ranks.processes.has_news
         for rank, message in self.ranks.arrived():
             if self._present is not None:
                 self._present.caller.answered(rank, message)
