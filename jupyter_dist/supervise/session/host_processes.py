@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 
 from ... import backends
 from ...errors import LaunchError
-from ...folder import RunFolder, write_json
+from ...folder import RunFolder, make_attempt, write_json
 from ...job import Job, Poll, RankState, State
+from ...worker import layout
 from ...worker.session import place
 from ..backend_calls import Call
 from ..backend_process.client import BackendProcessClient
@@ -29,6 +31,9 @@ class HostProcesses:
     """See `SessionProcesses`. The backend has the call `exchange` (backends/hosted_session.py)."""
 
     def __init__(self, job: Job, folder: RunFolder) -> None:
+        # An agent sends what is missing here. The files of an earlier session with this name are others.
+        shutil.rmtree(folder.path / layout.ATTEMPTS, ignore_errors=True)
+        make_attempt(folder, 0, job.world_size)
         write_json(folder.job, job.to_json())
         able = backends.declared(job.backend).capabilities
         self._caller = BackendProcessClient(folder, _ignore, may_fork=bool(able.client) or not able.apart)
