@@ -306,7 +306,7 @@ class Hosted:
         fleet.start(self._attempt, starts)
         self._started = True
         if job.session is not None:
-            self.session.ranks = HostedSession(fleet, self._pending(job), starts)
+            self.session.ranks = HostedSession(fleet, self._pending(job), starts, self._turn.wishes)
 
     def _pending(self, job: Job) -> tuple[RankState, ...]:
         where = self._places(job)

@@ -40,7 +40,7 @@ from ..hosts.start import Start
 from ..job import Job, Poll, RankState, State
 from ..worker import layout
 from ..worker.session import place
-from .ranks.placement import RankPlacement
+from .ranks.placement import RankPlacement, taken_gpus
 from .ranks.rank_states import rank_state
 
 __all__ = ["HostedSession", "SessionExchange", "session_environments"]
@@ -67,12 +67,23 @@ def session_environments(
 class HostedSession:
     """The session's ranks after their first start. Not thread-safe."""
 
-    def __init__(self, fleet: Fleet, ranks: Sequence[RankState], starts: Sequence[Start]) -> None:
-        self._fleet, self._ranks = fleet, ranks
+    def __init__(
+        self,
+        fleet: Fleet,
+        ranks: Sequence[RankState],
+        starts: Sequence[Start],
+        gpus: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        """`gpus`: the requests for GPUs by host, as `Fleet.lease` takes them."""
+        self._fleet, self._ranks, self._gpus = fleet, ranks, gpus
+        self._taken = {name: taken_gpus(fleet.facts(name)) for name in gpus}
+        """The GPUs of each host, in the order in which its ranks got them."""
         self._starts = {start.rank: start for start in starts if start.rank is not None}
         """The newest start of each rank."""
         self._asked: set[int] = set()
         """Ranks whose fresh process waits for its host."""
+        self._refused: dict[int, str] = {}
+        """Ranks whose fresh process gets no GPUs, and why."""
         self._killed: dict[int, float] = {}
         self._cell: RunFolder | None = None
         self._cell_hosts: list[str] = []
@@ -132,7 +143,10 @@ class HostedSession:
         else:
             host.forget(self._id(rank))
         self._starts[rank] = dataclasses.replace(self._starts[rank], number=number)
+        if host.name in self._gpus:
+            self._fleet.lease({host.name: self._gpus[host.name]})  # another agent has no GPUs yet
         self._killed.pop(rank, None)
+        self._refused.pop(rank, None)
         self._asked.add(rank)
 
     def _is_running(self, rank: int) -> bool:
@@ -144,23 +158,40 @@ class HostedSession:
         for rank in sorted(self._asked):
             if self._host(rank).settled:
                 self._asked.discard(rank)
-                self._fleet.start(0, [self._starts[rank]])
+                self._start_again(rank)
         if self._requests is not None and self._cell is not None:
             for path, text in self._requests.new():
                 for host in (each for each in self._fleet.members if each.name in self._cell_hosts):
                     host.cells.tell(self._cell.id, path, text)
         ranks = tuple(self._state(rank) for rank in self._ranks)
         errors = dict.fromkeys(
-            f"host {host.name}: {host.failed}" for host in self._fleet.members if host.failed
+            [
+                *(f"host {host.name}: {host.failed}" for host in self._fleet.members if host.failed),
+                *(f"host {self._starts[rank].host}: {why}" for rank, why in self._refused.items()),
+            ]
         )
         told = "; ".join(filter(None, [detail, *errors])) or None
         return Poll(RankState.overall(ranks), ranks, pids=state.pids, detail=told)
+
+    def _start_again(self, rank: int) -> None:
+        """Start a rank's fresh process with the GPUs of the earlier one, or with others in their place."""
+        start = self._starts[rank]
+        leased = self._fleet.facts(start.host).leased if start.host in self._gpus else None
+        if leased is not None and leased["why"]:
+            self._refused[rank] = str(leased["why"])
+            return
+        if leased is not None:
+            now = dict(zip(self._taken[start.host], map(str, leased["gpus"]), strict=False))
+            own = start.env["CUDA_VISIBLE_DEVICES"].split(",")
+            shown = {"CUDA_VISIBLE_DEVICES": ",".join(now.get(gpu, gpu) for gpu in own)}
+            start = dataclasses.replace(start, env={**start.env, **leased["env"], **shown})
+        self._fleet.start(0, [start])
 
     def _state(self, rank: RankState) -> RankState:
         host = self._host(rank.rank)
         process = host.processes.get(self._id(rank.rank))
         if process is None:
-            broken = rank.rank in self._asked and (host.failed or host.lost)
+            broken = rank.rank in self._refused or (rank.rank in self._asked and (host.failed or host.lost))
             return dataclasses.replace(rank, state=State.LOST) if broken else rank
         killed = self._killed.get(rank.rank)
         waited_s = 0.0 if killed is None or host.away is None else time.monotonic() - killed

@@ -36,8 +36,11 @@ class HostGpuWait:
     """
 
     def __init__(self, wishes: Mapping[str, GpuRequest], *, wait: bool) -> None:
-        """`wishes`: requests by host. A host without a request needs no GPUs."""
-        self._wishes = {name: {"for": wish.to_json(), "wait": wait} for name, wish in wishes.items()}
+        """`wishes`: requests by host. A host without a request needs no GPUs.
+
+        The attribute `wishes` has what `Fleet.lease` sends to each host.
+        """
+        self.wishes = {name: {"for": wish.to_json(), "wait": wait} for name, wish in wishes.items()}
         self._wait = wait
         self._at = _At.START if wishes else _At.TAKEN
         self._again_at = 0.0
@@ -52,9 +55,9 @@ class HostGpuWait:
         now = time.monotonic()
         if self._at is _At.START or (self._at is _At.WAITS and now >= self._again_at):
             self._at = _At.ASKED
-            fleet.lease(self._wishes)
+            fleet.lease(self.wishes)
         elif self._at is _At.ASKED:
-            told = {name: fleet.facts(name).leased or {} for name in self._wishes}
+            told = {name: fleet.facts(name).leased or {} for name in self.wishes}
             refused = {name: about for name, about in told.items() if about.get("why")}
             self.why = "; ".join(f"host {name}: {about['why']}" for name, about in refused.items()) or None
             if not refused:
@@ -63,7 +66,7 @@ class HostGpuWait:
                 raise LaunchError(f"{self.why}. Nothing was started.")
             else:
                 self._at, self._again_at = _At.WAITS, now + _ASK_EVERY_S * jitter(1, 2)
-                fleet.lease({name: None for name in self._wishes if name not in refused})
+                fleet.lease({name: None for name in self.wishes if name not in refused})
         return self._at is _At.TAKEN
 
 

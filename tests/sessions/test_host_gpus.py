@@ -1,0 +1,57 @@
+"""The GPUs of a session whose ranks have an agent: a fresh rank gets those of the earlier one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from jupyter_dist.conformance.deadlines import wait_until
+from jupyter_dist.record.sessions import find_session
+from jupyter_dist.worker.gpus import record
+from tests.rigs.nvidia import FakeGpus
+
+from .conftest import Notebook
+
+
+def used() -> set[str]:
+    """The GPUs in use, by the last letter of their UUIDs."""
+    return {uuid[-1] for holder in record.holders() if not holder.waits_for for uuid in holder.uuids}
+
+
+def agents(stages: Path) -> list[int]:
+    """The pids of the agent of these stages and of its forks, the agent first."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            argv = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"jupyter_dist.agent" in argv and any(str(stages).encode() in word for word in argv):
+            found.append(int(path.parent.name))
+    return sorted(found)
+
+
+def test_ranks_of_another_agent_take_their_gpus_again(
+    fake_gpus: FakeGpus, notebook: Notebook, tmp_path: Path
+) -> None:
+    fake_gpus.are(3)
+    stages = tmp_path / "stages"
+    line = f"--session --backend ssh -H localhost:2 -np 2 --gpus-per-worker 1 --remote-dir {stages}"
+    shown = "import os\nos.environ['CUDA_VISIBLE_DEVICES'], 'held' in globals()"
+    notebook.cell("held = 1", f"{line} --python {sys.executable}")
+    assert notebook.results(shown) == [("0", True), ("1", True)]
+    assert used() == {"0", "1"}
+    os.kill(agents(stages)[0], signal.SIGKILL)
+
+    def is_noticed() -> bool:
+        found = find_session("main")
+        return found is not None and all(rank["state"] != "running" for rank in found.about["ranks"])
+
+    wait_until(is_noticed, "the session's note of the ranks' end")
+    assert notebook.results(shown) == [("0", False), ("1", False)]
+    assert used() == {"0", "1"}
+    notebook.plain("%dist close")
+    assert used() == set()
+    wait_until(lambda: not agents(stages), "the end of the agent")
