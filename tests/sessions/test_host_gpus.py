@@ -1,4 +1,4 @@
-"""The GPUs of a session whose ranks have an agent: a fresh rank gets those of the earlier one."""
+"""The GPUs of a session whose ranks have an agent: fresh ranks take them again."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import sys
 from pathlib import Path
 
 from jupyter_dist.conformance.deadlines import wait_until
+from jupyter_dist.folder import runs
+from jupyter_dist.job import State
+from jupyter_dist.record import reader
 from jupyter_dist.record.sessions import find_session
 from jupyter_dist.worker.gpus import record
+from tests.rigs.launching import ended, launch_cell
 from tests.rigs.nvidia import FakeGpus
 
 from .conftest import Notebook
@@ -50,6 +54,15 @@ def test_ranks_of_another_agent_take_their_gpus_again(
         return found is not None and all(rank["state"] != "running" for rank in found.about["ranks"])
 
     wait_until(is_noticed, "the session's note of the ranks' end")
+    wait_until(lambda: used() == set(), "the end of what the agent had taken")
+    end = tmp_path / "end"
+    stays = "import os, time\nwhile not os.path.exists(END): time.sleep(0.01)"
+    other = launch_cell("local", stays, 2, {"gpus_per_worker": 1}, {"END": str(end)})
+    wait_until(lambda: len(used()) == 2, "the GPUs of another run")
+    notebook.fails(shown)
+    assert f"held by run {other.id}" in str(reader.status(next(iter(runs()))).reason)
+    end.touch()
+    assert ended(other).state is State.SUCCEEDED
     assert notebook.results(shown) == [("0", False), ("1", False)]
     assert used() == {"0", "1"}
     notebook.plain("%dist close")
