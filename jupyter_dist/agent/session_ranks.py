@@ -32,11 +32,11 @@ from .line_times import LineTimes
 from .notices import write_notice
 from .tail import Tails, checkpoints
 
-__all__ = ["SessionRanks"]
+__all__ = ["FOLLOWED", "SessionRanks"]
 
 _SEND_S = 2.0
 """How long a rank may take to read a message: shorter than a driver waits for this agent's answer."""
-_FOLLOWED = 4
+FOLLOWED = 4
 """The number of the newest cells whose files the agent sends. A thread may outlive its cell."""
 _SELDOM = 16
 _HOLD_S = 10.0
@@ -214,7 +214,7 @@ class SessionRanks:
     def _cell(self, id_: str) -> _Cell:
         if id_ not in self._cells:
             self._cells[id_] = _Cell(os.path.join(self._root, id_))
-            for old in list(self._cells)[:-_FOLLOWED]:
+            for old in list(self._cells)[:-FOLLOWED]:
                 _remove_values(self._cells.pop(old).path)
         return self._cells[id_]
 

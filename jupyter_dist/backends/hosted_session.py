@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..agent.session_ranks import FOLLOWED
 from ..folder import RunFolder
 from ..hosts.arrivals import Arrivals
 from ..hosts.facts import HostFacts
@@ -45,8 +46,6 @@ from .ranks.rank_states import rank_state
 
 __all__ = ["HostedSession", "SessionExchange", "session_environments"]
 
-_FOLLOWED = 4
-"""The number of the newest cells whose files arrive here. A thread may outlive its cell."""
 _PORTS = 4
 _KILL_AWAY_S = 3.0
 """After a kill, the driver waits this long for a host without a connection."""
@@ -123,7 +122,7 @@ class HostedSession:
         """Begin to send a cell's files, once to each host. Late output of older cells is not followed."""
         self._cell, self._requests = cell, RankRequests(cell)
         self._fleet.cells[cell.id] = Arrivals(cell)
-        for old in list(self._fleet.cells)[:-_FOLLOWED]:
+        for old in list(self._fleet.cells)[:-FOLLOWED]:
             del self._fleet.cells[old]
         both = [each for path in more for each in (path, path.with_suffix(layout.BUFFERS)) if each.exists()]
         files = [*run_files(cell), *(Shipped(path.name, path.stat().st_size, path) for path in both)]
