@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -121,7 +120,7 @@ class Job:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Job:
-        kept = {k: v for k, v in data.items() if k in _names(cls)}
+        kept = {k: v for k, v in data.items() if k in _OF_JOB}
         for name in ("env_names", "notes"):
             kept[name] = tuple(kept.get(name, ()))
         return cls(**kept)
@@ -279,7 +278,7 @@ class Status:
     @classmethod
     def from_json(cls, data: Mapping[str, Any], ranks: tuple[RankState, ...] | None = None) -> Status:
         """Return the status. `ranks`: the ranks of `data`, if the caller has parsed them."""
-        kept = {k: v for k, v in data.items() if k in _names(cls)}
+        kept = {k: v for k, v in data.items() if k in _OF_STATUS}
         kept["state"] = State(kept["state"])
         kept["ranks"] = tuple(map(RankState.from_json, kept.get("ranks", ()))) if ranks is None else ranks
         if kept.get("carrier"):
@@ -294,14 +293,14 @@ class Status:
         return cls(**kept)
 
 
-@functools.cache
-def _names(kind: Any) -> frozenset[str]:
-    return frozenset(one.name for one in dataclasses.fields(kind))
+_OF_JOB = frozenset(one.name for one in dataclasses.fields(Job))
+_OF_STATUS = frozenset(one.name for one in dataclasses.fields(Status))
 
 
 def _plain(value: Any) -> Any:
     """Return a part of a status as JSON."""
-    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
+    is_object = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return dataclasses.asdict(value) if is_object else value
 
 
 def rank_count(job: Job, status: Status) -> int:
