@@ -148,6 +148,11 @@ class PlatformSearch:
     """`--early-stopping` may name a rule."""
     scalings: bool = False
     """The engine has the scaling ReverseLogarithmic."""
+    warm_start: Callable[[Search, Mapping[str, Any], int], Search] | None = None
+    """Checks the parents of a search, from the options and the number of ranks of a trial. Blocks.
+
+    Returns the search with its `WarmStart`. Raises DistError. None: the engine gets the parents' trials.
+    """
 
 
 @dataclass(frozen=True)

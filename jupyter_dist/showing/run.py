@@ -160,7 +160,8 @@ class Run:
         """The trials of a tuning run so far, one row each.
 
         The columns are number, state, value (of the objective), one for each parameter, reason, started,
-        ended and run. The times are datetimes in UTC. `run` is the trial's id, which `attach` accepts.
+        ended, run and job. The times are datetimes in UTC. `run` is the trial's id, which `attach` accepts.
+        `job` is the name that the platform's tuning has given to the trial's job, or None.
         Raises DistError if the run is not a tuning run.
         """
         return trial_table.frame(self.folder)
@@ -185,8 +186,10 @@ class Run:
     def best(self) -> Run:
         """The best trial of a tuning run so far, as a run with `results` and `metrics`.
 
-        Its parameters are in `job.trial["parameters"]`.
-        Raises DistError if no trial has succeeded yet, or the run is not a tuning run.
+        Its parameters are in `job.trial["parameters"]`. If the tuning run began with the trials of others
+        (`--warm-start`, without :transfer), the best one of them all counts.
+        Raises DistError if no trial has succeeded yet, or the run is not a tuning run. If jupyter-dist did
+        not start the best one, the DistError names its job.
         """
         return Run(trial_table.best(self.folder))
 

@@ -527,3 +527,15 @@ def test_a_mailbox_that_is_a_minute_late(late_run: tuple[SageMakerPlane, showing
     assert job.status == "Stopped"
     assert job.ended is not None
     assert job.ended - job.created > LATE_S
+
+
+def test_a_job_has_the_chosen_name_if_the_name_is_free(
+    plane: SageMakerPlane, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = "import jupyter_dist as dist\n(dist.model_dir() / 'weights').write_text('w')"
+    first, second = (runs.finish(cell, np=1, job_name="mnist") for _ in range(2))
+    assert plane.jobs["mnist"].status == "Completed", story(first)
+    assert plane.jobs[f"mnist-{second.id}-0"].status == "Completed", story(second)
+    monkeypatch.setenv("JUPYTER_DIST_RUNS", str(first.folder.path.parent))
+    assert start.attach("sagemaker:mnist").id == first.id
+    assert (run_model.model(first.folder) / "weights").read_text() == "w"
