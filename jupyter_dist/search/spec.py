@@ -157,8 +157,8 @@ def read_parents(text: str) -> tuple[tuple[str, ...], bool]:
     parents = tuple(map(str.strip, text.removesuffix(kind).split(",")))
     if not all(map(_PARENT.fullmatch, parents)):
         raise ValueError(
-            "needs the id of a tuning run, or sagemaker:JOB, with commas between several, and optionally "
-            f":identical or :transfer behind, got {text!r:.100}"
+            "needs the id of a tuning run, or sagemaker:JOB, or several with commas, then optionally "
+            f":identical or :transfer, got {text!r:.100}"
         )
     twice = next((name for number, name in enumerate(parents) if name in parents[:number]), None)
     if twice is not None:

@@ -11,7 +11,7 @@ from ..errors import DistError, InputError, RunFailed, RunStopped
 from ..folder import RunFolder
 from ..job import Job, State, Status, rank_count
 from ..launch import submission
-from ..manage import run_model, stack_request, trace_request
+from ..manage import run_experiment, run_model, stack_request, trace_request
 from ..manage import stop as stop_runs
 from ..queries.rank_reports import said
 from ..record import reader, run_labels
@@ -192,6 +192,17 @@ class Run:
         not start the best one, the DistError names its job.
         """
         return Run(trial_table.best(self.folder))
+
+    @property
+    def experiment(self) -> pandas.DataFrame:
+        """All runs of the platform's experiment that has this run (`--experiment`), a row for each.
+
+        The columns are name, component, trial, state, started and ended, then a column for each parameter,
+        for the last value of each metric, and for the address of each input and output. The rows include runs
+        of other people, tuning runs and their trials. Blocks while the platform is asked. Raises DistError if
+        the run is in no experiment. Only `sagemaker` has experiments.
+        """
+        return run_experiment.frame(self.job)
 
     @property
     def model(self) -> Path:

@@ -22,6 +22,7 @@ from ..platform_trial import adopted_job
 from .account import AwsAccount
 from .checks import check_training, region_for
 from .client import SageMakerClient, request_of, tuning_of
+from .experiment_rows import experiment_rows
 from .instance_types import list_price
 from .jobs import TrainingJob
 from .model_download import fetch_model
@@ -77,6 +78,7 @@ class SageMaker(PlatformJob[TrainingJob]):
         arguments=lambda options: script_arguments(SageMakerOptions(**options).hyperparameters),
         fetch_model=_fetch_model,
         price=_price,
+        experiment=experiment_rows,
         search=PlatformSearch(
             packages=lambda strategy: [("boto3", 'pip install "jupyter-dist[sagemaker]"')],
             check=lambda search, options: check_search(search, SageMakerOptions(**options)),

@@ -139,6 +139,7 @@ class SageMakerClient:
 
     def submit(self, job: Job, attempt: int, mailbox: Mailbox, before: TrainingJob | None) -> TrainingJob:
         if self._adopted is not None:
+            begin_entry(self._account, self._asked, job)
             return look_at(self._account, self._adopted)
         _, env = mailbox.host_program(None)
         self.upload_code(mailbox)
@@ -147,11 +148,14 @@ class SageMakerClient:
         *exact, own = job_names(self._asked, job.id, attempt)
         for name in (*exact, own):
             request = request_of(job, name, self._asked, self._account.region, env)
-            with contextlib.suppress(InUse), self._account.asking("start a training job") as client:
-                client.create_training_job(**request)
-            if name == own or self._is_own(name):
-                break
-            print(f"the account has another training job {name}, so this one is {own}", flush=True)
+            try:
+                with self._account.asking("start a training job") as client:
+                    client.create_training_job(**request)
+            except InUse:
+                if name != own and not self._is_own(name):
+                    print(f"the account has another training job {name}, so this one is {own}", flush=True)
+                    continue
+            break
         return look_at(self._account, name)
 
     def _is_own(self, name: str) -> bool:
@@ -202,6 +206,8 @@ class SageMakerClient:
             with contextlib.suppress(NotThere):
                 seen = look_at(self._account, name)
                 if seen.active:
+                    if self._adopted is not None:  # nobody submits it
+                        begin_entry(self._account, self._asked, job)
                     return seen
         return None
 

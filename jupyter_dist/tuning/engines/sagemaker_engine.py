@@ -6,6 +6,7 @@ https://docs.aws.amazon.com/sagemaker/latest/dg/automatic-model-tuning.html
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping
 
 from ... import folder as folders
@@ -15,6 +16,7 @@ from ...backends.sagemaker.client import SageMakerClient
 from ...backends.sagemaker.jobs import look_at
 from ...backends.sagemaker.options import SageMakerOptions
 from ...backends.sagemaker.request import mailbox_of
+from ...backends.sagemaker.tuning.entry import begin_tuning_entry, end_tuning_entry
 from ...backends.sagemaker.tuning.jobs import describe_tuning, find_tuning, stop_tuning, training_jobs
 from ...backends.sagemaker.tuning.request import parameters_of, tuning_names
 from ...hosts.links.mailbox import Mailbox
@@ -40,7 +42,7 @@ class _TuningJob:
 
     def __init__(self, search: Search, job: Job) -> None:
         assert job.tuning is not None
-        self._search, self._run = search, job.id
+        self._search, self._run, self._job = search, job.id, job
         self._trial = Job.from_json(job.tuning["trial"])
         self._asked = SageMakerOptions(**self._trial.options)
         self._account = AwsAccount(self._asked.profile, region_for(self._asked))
@@ -49,6 +51,7 @@ class _TuningJob:
         self.called = f"tuning job {self._name}"
 
     def begin(self) -> None:
+        begin_tuning_entry(self._account, self._asked, self._of_entry(), self._search)
         if self._find():
             return
         asked, region = self._asked, self._account.region
@@ -57,20 +60,36 @@ class _TuningJob:
         platform_client.upload_code(mailbox)
         for name in tuning_names(asked, self._run):
             request = platform_client.tuning(self._search, self._trial, name, mailbox)
-            with contextlib.suppress(InUse), self._account.asking("start a tuning job") as client:
-                client.create_hyper_parameter_tuning_job(**request)
-            if self._find():
-                break
-            print(f"the account has another tuning job {name}, so this one has another name", flush=True)
+            try:
+                with self._account.asking("start a tuning job") as client:
+                    client.create_hyper_parameter_tuning_job(**request)
+            except InUse:
+                if not self._find():
+                    print(f"the account has another tuning job {name}", flush=True)
+                    continue
+            self._called(name)
+            break
         print(f"{self.called} in {region}", flush=True)
+
+    def close(self) -> None:
+        job, folder = self._of_entry(), self._folder
+        told = end_tuning_entry(self._account, self._asked, job, folder, self._search)
+        if told is not None:
+            print(told, flush=True)
+
+    def _of_entry(self) -> Job:
+        """Return a job with the tuning run's id, and with the ranks of a trial."""
+        return dataclasses.replace(self._trial, id=self._run, created=self._job.created)
 
     def _find(self) -> bool:
         """Look for the run's tuning job in the account, and note its name. Return whether there is one."""
         told = find_tuning(self._account, self._asked, self._folder)
         if told is not None:
-            self._name = str(told["HyperParameterTuningJobName"])
-            self.called = f"tuning job {self._name}"
+            self._called(str(told["HyperParameterTuningJobName"]))
         return told is not None
+
+    def _called(self, name: str) -> None:
+        self._name, self.called = name, f"tuning job {name}"
 
     def look(self) -> ServiceStatus:
         status, why = self._status()

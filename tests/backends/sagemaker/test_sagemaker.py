@@ -151,6 +151,16 @@ def _has_entry(plane: SageMakerPlane, run: showing.Run, job: Job) -> None:
     assert entry["OutputArtifacts"]["SageMaker.ModelArtifact"]["Value"] == job.output("model.tar.gz")
     assert f"in experiment 'vision' as {name}" in str(run.status.told)
     assert any(each.startswith("PUT /BatchPutMetrics") for each in plane.requests)
+    arns = {one["Source"]["SourceUri"]: arn for arn, one in plane.artifacts.items()}
+    own = entry["TrialComponentArn"]
+    assert set(plane.associations) == {
+        (arns["s3://data/train"], "ContributedTo", own),
+        (own, "Produced", arns[job.output("model.tar.gz")]),
+    }
+    table = run.experiment.set_index("component").loc[name]
+    assert (table["state"], table["lr"], table["net"], table["loss"]) == ("Completed", 0.1, "small", 0.0)
+    assert table["training"] == "s3://data/train"
+    assert (table["ended"] - table["started"]).total_seconds() > 0
 
 
 def test_a_submission_is_found_again_and_never_doubled(plane: SageMakerPlane, tmp_path: Path) -> None:

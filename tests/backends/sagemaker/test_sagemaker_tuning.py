@@ -63,8 +63,10 @@ def test_training_jobs_are_trials(plane: SageMakerPlane, runs: Runs, monkeypatch
         max_jobs=3,
         parallel=2,
         strategy="random",
+        experiment="digits",
     )
     assert run.state is State.SUCCEEDED, story(run)
+    _has_entries(run)
     table = run.trials
     assert list(table["state"]) == ["succeeded"] * 3
     best = run.best
@@ -82,6 +84,26 @@ def test_training_jobs_are_trials(plane: SageMakerPlane, runs: Runs, monkeypatch
     assert attach(f"sagemaker:{name}").id == f"{run.id}-t1", "whose it is"
     left = [name for name in plane.names() if "-dist-" in name or "/up/" in name or "/down/" in name]
     assert left == [], "what trials have left in S3"
+
+
+def _has_entries(run: Run) -> None:
+    """Of the tuning and of each trial, in the experiment."""
+    listed = run.experiment.set_index("component")
+    assert sorted(listed.index) == [
+        f"digits-{run.id}",
+        *(f"digits-{run.id}-t{number}" for number in range(3)),
+    ]
+    assert set(listed["state"]) == {"Completed"}
+    best, tuning = run.trials.sort_values("value").iloc[0], listed.loc[f"digits-{run.id}"]
+    assert tuning["objective"] == "min:loss"
+    assert tuning["best_lr"] == pytest.approx(best["lr"])
+    assert tuning["best_loss"] == pytest.approx(best["value"])
+    assert tuning["best_trial"] == best["number"]
+    for number, trial in run.trials.iterrows():
+        entry = listed.loc[f"digits-{run.id}-t{number}"]
+        assert entry["lr"] == pytest.approx(trial["lr"])
+        assert entry["loss"] == pytest.approx(trial["value"])
+        assert entry["SageMaker.ModelArtifact"].endswith("/output/model.tar.gz")
 
 
 def test_a_tuning_that_is_stopped_calls_the_service_off(plane: SageMakerPlane, runs: Runs) -> None:
@@ -197,7 +219,6 @@ def test_what_is_asked_is_what_the_service_takes(plane: SageMakerPlane) -> None:
         ("choice(1,'1')", {}, {}, "two of these values are the same text"),
         ("uniform(0,1)", {"keep_alive": 600}, {}, "--keep-alive works only with training jobs"),
         ("int(1,20)", {}, {"strategy": "grid"}, "tries the whole grid, which has 20 points"),
-        ("uniform(0,1)", {"experiment": "e"}, {}, "--experiment works only with training jobs"),
         (
             "uniform(0,1)",
             {},

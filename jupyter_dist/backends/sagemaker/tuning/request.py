@@ -83,10 +83,6 @@ def check_search(search: Search, asked: SageMakerOptions) -> None:
             "--keep-alive works only with training jobs, because a tuning job keeps its own "
             "instances. Remove it"
         )
-    if asked.experiment:
-        raise InputError(
-            "--experiment works only with training jobs, because a tuning job has its own page. Remove it"
-        )
 
 
 def tuning_request(search: Search, asked: SageMakerOptions, sent: Asked) -> dict[str, Any]:
