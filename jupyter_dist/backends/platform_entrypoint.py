@@ -60,7 +60,7 @@ def place_of(environ: Mapping[str, str]) -> tuple[int, int]:
     if "SM_HOSTS" not in environ:
         # https://learn.microsoft.com/azure/machine-learning/how-to-train-distributed-gpu
         node = environ.get("NODE_RANK")
-        if node is None:
+        if not node:
             told = json.loads(environ["TF_CONFIG"])
             # The parameter servers follow the workers, as the ranks do.
             before = told["cluster"].get("worker", ()) if told["task"]["type"] == "ps" else ()

@@ -18,7 +18,9 @@ def frame(job: Job) -> pandas.DataFrame:
     """Return the runs of the experiment of this run. See `Run.experiment`."""
     import pandas
 
-    of = job if job.tuning is None else Job.from_json(job.tuning["trial"])
+    of = job
+    if job.tuning is not None and job.backend == backends.TRIALS:
+        of = Job.from_json(job.tuning["trial"])
     rows = backends.extensions_of(backends.declared(of.backend)).experiment
     if rows is None:
         raise DistError(f"run {job.id} is on {of.backend}, and only runs on sagemaker have experiments")

@@ -101,7 +101,7 @@ class _Client:
         state = State.RUNNING if jobs else State.PENDING
         detail = f"tuning job {self._name}: {status}, {count(len(jobs), 'training job')}"
         end = None
-        if status not in _BEGINS:
+        if status not in _BEGINS and RUNNING not in self._states.values():
             why = " ".join(str(told.get("FailureReason") or "").split())
             said = f"tuning job {self._name} has ended: {status}" + (f": {why[:1000]}" if why else "")
             end = JobEnd(

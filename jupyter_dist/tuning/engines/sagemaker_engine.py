@@ -102,8 +102,8 @@ class _TuningJob:
         return False
 
     def stop(self) -> None:
-        self._find()
-        stop_tuning(self._account, self._name)
+        if self._find():  # otherwise the name may be that of somebody else's job
+            stop_tuning(self._account, self._name)
 
     def _why_ended(self, status: str, why: str, *, any_job: bool) -> str | None:
         if status in ("InProgress", "Stopping"):

@@ -142,6 +142,8 @@ def test_a_tuning_job_is_shown_with_its_trials(plane: SageMakerPlane) -> None:
     assert "2 of 2 trials; best loss 0.025: " in run._repr_mimebundle_()["text/plain"]
     with pytest.raises(DistError, match=r"To show it: jupyter_dist.attach\('sagemaker:theirs-tuned-001"):
         _ = run.best
+    with pytest.raises(DistError, match="only runs on sagemaker have experiments"):
+        _ = run.experiment
 
 
 def test_ranks_of_mpi_are_told_apart_and_curves_are_drawn(plane: SageMakerPlane) -> None:
