@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .. import backends
 from ..errors import DistError
 from ..folder import RunFolder
 from ..job import Job
@@ -37,6 +38,7 @@ def frame(folder: RunFolder) -> pandas.DataFrame:
     import pandas
 
     search, found = _tuning(folder)
+    are_runs = reader.job(folder).backend == backends.TRIALS
     # A parameter may have the name of one of our columns. Then the parameter is renamed.
     shown = {name: name if name not in (*_FIRST, *_LAST) else f"{name}_" for name in search.space}
     table = [
@@ -48,7 +50,7 @@ def frame(folder: RunFolder) -> pandas.DataFrame:
             "reason": trial.reason,
             "started": trial.started,
             "ended": trial.ended,
-            "run": trial.run_id,
+            "run": trial.run_id if are_runs else None,
             "job": _job_of(trial),
         }
         for trial in found

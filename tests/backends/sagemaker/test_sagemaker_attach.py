@@ -136,6 +136,7 @@ def test_a_tuning_job_is_shown_with_its_trials(plane: SageMakerPlane) -> None:
     assert list(table["state"]) == ["succeeded"] * 2
     assert list(table["value"]) == [1 / 40] * 2
     assert list(table["job"]) == list(job.tried)
+    assert list(table["run"]) == [None, None]
     assert list(table["lr"]) == [float(values["lr"]) for values in job.tried.values()]
     assert set(table["batch"]) <= {"32", "64"}
     assert 3 < (table["ended"] - table["started"]).dt.total_seconds().min() < 60, "the service's times"
