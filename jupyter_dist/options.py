@@ -11,7 +11,7 @@ from .cluster_form import Form
 from .debug_options import DEBUGPY, OF_DEBUGGER, PDB
 from .option_fields import check_conflicts, flag
 from .search.early_stopping import ALONE, WRITTEN
-from .search.spec import Strategy, read_objective, read_parent
+from .search.spec import Strategy, read_objective, read_parents
 from .text.format import parse_duration
 from .text.labels import read_name, read_note
 from .worker.hints import NAMES
@@ -252,12 +252,13 @@ class RunOptions(BaseModel):
         alone=ALONE,
         value_like=WRITTEN,
     )
-    warm_start: Annotated[str, option_values.checked(read_parent)] | None = flag(
+    warm_start: Annotated[str, option_values.checked(read_parents)] | None = flag(
         None,
         "Begin with",
-        "Start the search with the results of an earlier tuning run. Add :transfer if that "
-        "run has another search space",
-        value=("RUN[:identical|transfer]", "the id of a tuning run, optionally with :transfer"),
+        "Start the search with the results of earlier tuning runs, with commas between. Add :transfer if "
+        "they have another search space. On sagemaker, sagemaker:JOB is a tuning job that was started "
+        "elsewhere",
+        value=("RUN,…[:identical|transfer]", "the id of a tuning run, optionally with :transfer"),
     )
     seed: int | None = flag(
         None,

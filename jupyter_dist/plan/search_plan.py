@@ -12,7 +12,7 @@ from ..errors import InputError, MissingEngine
 from ..options import OF_TUNING, RunOptions
 from ..search.early_stopping import ALONE
 from ..search.notation import read_dimension
-from ..search.spec import Search, Strategy, read_objective, read_parent, read_sizes
+from ..search.spec import Search, Strategy, read_objective, read_parents, read_sizes
 
 __all__ = ["make_search"]
 
@@ -29,7 +29,7 @@ def make_search(
 
     `spelled` maps a field's name to what the user wrote.
 
-    A parent's id is checked later, where the parent is looked up (tuning/warm_start.py). Raises InputError.
+    The parents are checked later, where they are looked up (tuning/warm_start.py). Raises InputError.
     Raises MissingEngine if the search engine is not installed.
     """
     if not run.tune:
@@ -51,7 +51,7 @@ def make_search(
         )
     goal, metric = read_objective(run.objective)
     strategy: Strategy = run.strategy or "bayesian"
-    parent, transfer = (None, False) if run.warm_start is None else read_parent(run.warm_start)
+    parents, transfer = ((), False) if run.warm_start is None else read_parents(run.warm_start)
     search = Search(
         space={name: read_dimension(text) for name, text in run.tune.items()},
         goal=goal,
@@ -61,7 +61,7 @@ def make_search(
         strategy=strategy,
         early_stopping=run.early_stopping is not None,
         policy=None if run.early_stopping == ALONE else run.early_stopping,
-        parent=parent,
+        parents=parents,
         transfer=transfer,
         seed=run.seed,
     )
@@ -77,7 +77,8 @@ def make_search(
                 f"{name}={one}: only SageMaker has this scaling. Use loguniform for 1 - {name}, and subtract "
                 "in the cell"
             )
-    if parent is not None and strategy in ("grid", "random"):
+    by_platform = platform is not None and platform.warm_start is not None
+    if parents and (strategy == "grid" or (strategy == "random" and not by_platform)):
         raise InputError(
             f"{spelled('strategy')} {strategy} cannot use {spelled('warm_start')}, because it "
             "does not learn from earlier trials. Use bayesian or hyperband, or remove "
