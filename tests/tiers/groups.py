@@ -341,6 +341,7 @@ GROUPS = [
             "worker/pickling/test_trainers.py::test_lightning",
             "tuning/test_tuning.py::test_begins_with_what_a_parent_knows",
             "worker/pickling/test_notebook_objects.py::test_the_head_of_an_example_*",
+            "record/test_keras_hints.py::*",
             "worker/keras/test_keras3.py::*",
             "worker/keras/test_tf_keras.py::test_fit_on_two_workers_*",
             "worker/tensorflow/test_strategies.py::test_a_chief_trains_*",
