@@ -28,7 +28,8 @@ _REFUSED = "is not compatible with an interactive environment"
 """Part of the error of Lightning's Trainer and Fabric, if their strategy would start processes."""
 _CURE = (
     "jupyter-dist: make this {name} inside the cell that trains. There the run's ranks are its devices and "
-    "nodes. Or leave out strategy=, devices= and num_nodes= here: a rank then makes the {name} again for all ranks."
+    "nodes. Or leave out strategy=, devices= and num_nodes= here: a rank then makes the {name} again for all "
+    "ranks."
 )
 _order = itertools.count(1)
 _wrapped: weakref.WeakSet[type] = weakref.WeakSet()

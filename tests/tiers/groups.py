@@ -227,6 +227,7 @@ GROUPS = [
             "backends/ray/test_ray_clients.py::*",
             "worker/data/test_ray_datasets.py::*",
             "tuning/test_tuning_engines.py::*ray-tune*",
+            "tuning/test_ray_schedulers.py::*",
             "ui/test_ray_clusters.py::*",
         ),
         core=(
