@@ -268,7 +268,7 @@ class RunOptions(BaseModel):
     stop_when: Annotated[str, option_values.checked(read_conditions)] | None = flag(
         None,
         "Stop when",
-        "End a trial as succeeded when one of these conditions holds, as in "
+        "End a trial as succeeded when one of these conditions is true, as in "
         "'val_accuracy>=0.98,training_iteration>=100'. training_iteration counts the values of the objective",
         value=("METRIC>=N,…", "conditions"),
     )

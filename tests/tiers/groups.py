@@ -101,13 +101,13 @@ GROUPS = [
     Group(
         "notebooks",
         11.5,
-        ("end_to_end/test_notebooks.py::test_*",),
+        ("end_to_end/test_notebooks.py::test_*", "end_to_end/test_listings.py::test_each_row_*"),
         core=(
             "end_to_end/test_notebooks.py::test_quickstart",
             "end_to_end/test_notebooks.py::test_a_failing_cell_*",
             "end_to_end/test_notebooks.py::test_no_*",
         ),
-        watches=("notebooks", "tools/run_notebook.py"),
+        watches=("notebooks", "tools/run_notebook.py", "docs/listings.md"),
         backends=("local",),
     ),
     Group(

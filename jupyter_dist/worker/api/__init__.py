@@ -303,7 +303,7 @@ def shard(data: Any, even: bool = False, partitions: int | bool | None = None) -
     Otherwise collectives in a training loop wait for a batch that one rank does not have. Every rank must
     have the same data in the same order.
 
-    `partitions` is for a Spark DataFrame. The result is a list of tables, such as one for each model to train:
+    `partitions` is for a Spark DataFrame. The result is a list of tables, for example one for each model:
 
     - `partitions=True`: the DataFrame's own partitions, as after `frame.repartition(100, "shop")`. Empty
       partitions are left out.
