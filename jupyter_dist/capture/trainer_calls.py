@@ -118,7 +118,8 @@ def _noting(original: Callable[..., None], kind: Kind) -> Callable[..., None]:
         try:
             original(self, *args, **kwargs)
         except Exception as error:
-            _add_cure(error, kind)
+            with contextlib.suppress(Exception):
+                _add_cure(error, kind)
             raise
         finally:
             _making.objects.pop()

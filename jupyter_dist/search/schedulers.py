@@ -29,7 +29,7 @@ _DEFAULTS: Mapping[Kind, Mapping[str, float]] = {
 }
 """Scheduler → its parameters with Ray Tune's own defaults. A `max_t` of 0 sets no limit."""
 _OTHERS = {
-    "bohb": "write --strategy bayesian --scheduler hyperband, which is the same combination",
+    "bohb": "write hyperband, with the strategy bayesian. That is the same combination",
     "pbt": "a trial is a run of its own, and does not continue from another trial's checkpoint. Write asha",
 }
 """Scheduler of Ray Tune that does not exist here → what to write."""
@@ -50,11 +50,6 @@ class Scheduler:
         if self.kind != "hyperband":
             return 1
         return int(math.log(self.own["max_t"], self.own["reduction_factor"]) + 1e-9) + 1
-
-    @property
-    def most_values(self) -> int | None:
-        """Number of values after which a trial has succeeded. None: at the end of its cell."""
-        return self.own["max_t"] or None
 
 
 @dataclass(frozen=True)
@@ -104,7 +99,9 @@ def read_conditions(text: str) -> tuple[Condition, ...]:
             bound = float(match[3]) if match else float("nan")
         except ValueError:
             bound = float("nan")
-        if match is None or bound != bound:
+        if match is None or not math.isfinite(bound):
             raise ValueError(f"needs METRIC>=NUMBER or METRIC<=NUMBER, as in loss<=0.1, got {piece!r:.80}")
+        if match[1] == VALUES and match[2] == "<=":
+            raise ValueError(f"{VALUES} only grows. Write {VALUES}>={match[3]:.80}")
         found.append(Condition(match[1], match[2], bound))
     return tuple(found)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from .dimensions import Choice, Dimension, Value, from_json
-from .schedulers import Condition, Scheduler, read_conditions, read_scheduler
+from .schedulers import VALUES, Condition, Scheduler, read_conditions, read_scheduler
 
 __all__ = [
     "RANKS",
@@ -74,6 +74,15 @@ class Search:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         return () if self.stop_when is None else read_conditions(self.stop_when)
+
+    @property
+    def most_values(self) -> int | None:
+        """Return after how many values of the objective a trial has succeeded. None: there is no limit."""
+        limits = [max(1, math.ceil(one.bound)) for one in self.conditions if one.metric == VALUES]
+        schedule = self.schedule
+        if schedule is not None and schedule.own["max_t"]:
+            limits.append(schedule.own["max_t"])
+        return min(limits, default=None)
 
     def better(self, one: float, other: float) -> bool:
         return one > other if self.goal == "max" else one < other

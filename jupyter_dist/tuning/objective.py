@@ -68,6 +68,7 @@ class Objective:
         self._folder, self._metric, self._most = folder, metric, most
         self._conditions, self._met = conditions, ""
         self._in_log = metric in job.metrics
+        self._reads_log = self._in_log or any(one.metric in job.metrics for one in conditions)
         self._looked = 0.0
         self._attempt = -1
         self._offsets: dict[int, int] = {}
@@ -82,11 +83,12 @@ class Objective:
 
     @property
     def reached(self) -> str:
-        """Return why the trial has done enough. Empty if it has not."""
-        self._meet(VALUES, len(self.series))
-        if not self._met and self._most is not None and len(self.series) >= self._most:
-            return f"max_t={self._most}"
-        return self._met
+        """Return why the trial has done enough. Empty if it has not, or has no value yet."""
+        count = len(self.series)
+        self._meet(VALUES, count)
+        if not self._met and count == self._most:
+            return f"max_t={count}"
+        return self._met if count else ""
 
     @property
     def reported(self) -> list[tuple[int, float]]:
@@ -110,13 +112,14 @@ class Objective:
             self._attempt, self._offsets, self._series, self._met = attempt, {}, {}, ""
         for rank in self._folder.ranks(attempt):
             self._read(rank)
-        if self._in_log and (final or time.monotonic() - self._looked > _PATTERNS_EVERY_S):
+        if self._reads_log and (final or time.monotonic() - self._looked > _PATTERNS_EVERY_S):
             self._looked = time.monotonic()
-            self._series = {}
+            if self._in_log:
+                self._series = {}
             for point in points.points(self._folder, attempt):
                 self.names.add(point.name)
                 self._meet(point.name, point.value)
-                if point.name == self._metric:
+                if self._in_log and point.name == self._metric:
                     self._take(point.rank, point.step, point.value)
 
     def _read(self, rank: int) -> None:

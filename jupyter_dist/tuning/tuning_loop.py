@@ -78,7 +78,6 @@ class Tuning:
         assert job.tuning is not None
         self._folder, self._job = folder, job
         self.search = trials.search_of(job.tuning)
-        self._schedule = self.search.schedule
         self._trial_job = Job.from_json(job.tuning["trial"])
         self._ledger = Ledger(folder)
         self._engine = engine_for(self.search, job)
@@ -194,7 +193,7 @@ class Tuning:
                 place,
                 self._trial_job,
                 self.search.metric,
-                most=None if self._schedule is None else self._schedule.most_values,
+                most=self.search.most_values,
                 conditions=self.search.conditions,
             )
         )

@@ -50,6 +50,7 @@ REFUSED = {
 """What a cell calls → how the hint begins."""
 OTHERS = {
     "a class of the user": "Trainer().fit(workers=2)",
+    "a configuration of the user": "Trainer().lr",
     "an argument that never was": "model.fit(x, x, wrokers=2)",
     "a method that never was": "model.fti(x, x)",
 }
@@ -83,4 +84,4 @@ def test_the_hint_names_the_argument_and_the_cure(tmp_path: Path) -> None:
     for name, (_, begin) in REFUSED.items():
         assert len(found[name]) == 1, (name, errors[name], found[name])
         assert found[name][0].startswith(begin), (name, errors[name], found[name])
-    assert [found[name] for name in OTHERS] == [[], [], []]
+    assert [found[name] for name in OTHERS] == [[]] * len(OTHERS)

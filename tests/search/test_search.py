@@ -6,6 +6,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -181,7 +182,7 @@ def test_flags_become_a_search() -> None:
         ),
         ("--tune x=int(1,3) --objective max:a --strategy best", "--strategy needs one of random, bayesian"),
         (f"{TUNED} --scheduler sha", "--scheduler needs asha, hyperband, median, as in"),
-        (f"{TUNED} --scheduler bohb(max_t=3)", "--scheduler cannot be bohb: write --strategy bayesian"),
+        (f"{TUNED} --scheduler bohb(max_t=3)", "--scheduler cannot be bohb: write hyperband, with"),
         (f"{TUNED} --scheduler pbt", "--scheduler cannot be pbt: a trial is a run of its own"),
         (
             f"{TUNED} --scheduler asha(max=1)",
@@ -203,6 +204,8 @@ def test_flags_become_a_search() -> None:
         (f"{TUNED} --scheduler asha --strategy hyperband", "--strategy hyperband has a scheduler of its own"),
         ("--scheduler asha", "--scheduler works only with --tune"),
         (f"{TUNED} --stop-when a=3", "--stop-when needs METRIC>=NUMBER or METRIC<=NUMBER"),
+        (f"{TUNED} --stop-when a>=inf", "--stop-when needs METRIC>=NUMBER or METRIC<=NUMBER"),
+        (f"{TUNED} --stop-when training_iteration<=3", "--stop-when training_iteration only grows. Write"),
         (f"{TUNED} --stop-when a>=b", "--stop-when needs METRIC>=NUMBER or METRIC<=NUMBER"),
         (f"{TUNED} --backend azureml --scheduler asha", "--scheduler does not work with this backend"),
         ("--tune x=int(1,3) --objective max:a --warm-start a:b", "--warm-start needs the id of a tuning run"),
@@ -226,7 +229,11 @@ def test_schedulers_and_conditions() -> None:
     assert Search.from_json(found.to_json()) == found
     assert found.schedule is not None
     assert found.schedule.own == {"max_t": 0, "grace_period": 2, "min_samples_required": 3}
-    assert found.schedule.most_values is None
+    assert found.most_values == 4
+    limited = plan(f"{TUNED} --scheduler asha(max_t=3) --stop-when training_iteration>=4").search
+    assert limited is not None
+    assert limited.most_values == 3
+    assert replace(limited, stop_when="training_iteration>=0.5").most_values == 1
     assert [str(one) for one in found.conditions] == ["a:b<=0.001", "training_iteration>=4"]
     assert [one.holds(0.002) for one in found.conditions] == [False, False]
     sizes = {"max_t=1": 1, "max_t=8": 2, "max_t=81": 5, "max_t=80": 4, "max_t=125,reduction_factor=5": 4}

@@ -36,7 +36,6 @@ _METHODS = {
     "evaluate_generator": "write evaluate()",
     "predict_generator": "write predict()",
     "predict_classes": "write predict(x).argmax(axis=-1), or predict(x) > 0.5 for one output",
-    "predict_proba": "write predict()",
     "multi_gpu_model": "make the model under dist.strategy().scope()",
 }
 """Method or function of Keras 2 → what to write now."""
@@ -47,7 +46,10 @@ _OF_TENSORFLOW_1 = {
     "Session": "call functions directly, or use tf.compat.v1.Session",
     "placeholder": "use keras.Input, or tf.compat.v1.placeholder",
 }
-_REFUSED = re.compile(r"(?:(\w+)\.)?(\w+)\(\) got an unexpected keyword argument '(\w+)'")
+_MOST = 2000
+"""Characters of a message that are read."""
+_OPTIMIZERS = {"Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion", "Nadam", "RMSprop", "SGD"}
+_REFUSED = re.compile(r"\b(\w+)\.(\w+)\(\) got an unexpected keyword argument '(\w+)'")
 _UNRECOGNIZED = re.compile(
     r"(?:Arguments?(?:\(s\))? not recognized|[Uu]nrecognized keyword arguments?(?:\(s\))?"
     r"(?: passed to (\w+))?): \{(.*)",
@@ -59,17 +61,18 @@ _NAME = re.compile(r"'(\w+)':")
 
 def removed(error: RankError) -> list[str]:
     """Return the advice, empty for other errors. It is certain: the error names what is gone."""
+    message, text = error.message[:_MOST], error.text[-10 * _MOST :]
     if error.type == "AttributeError":
-        found = _LACKS.search(error.message)
+        found = _LACKS.search(message)
         return [] if found is None else _attribute(found[1], found[2] or "", found[3])
     if error.type not in ("TypeError", "ValueError"):
         return []
-    of_keras = re.search(r"[\\/]keras[\\/]src[\\/]", error.text) is not None
-    refused = _REFUSED.search(error.message)
-    if refused is not None and (of_keras or refused[1] in _CLASSES):
+    of_keras = re.search(r"[\\/]keras[\\/]src[\\/]", text) is not None
+    refused = _REFUSED.search(message)
+    if refused is not None and (refused[1] in _CLASSES or (of_keras and refused[1].endswith("Trainer"))):
         call = refused[1] if refused[2] == "__init__" else refused[2]
         return _arguments(call, [refused[3]])
-    unrecognized = _UNRECOGNIZED.search(error.message)
+    unrecognized = _UNRECOGNIZED.search(message)
     if unrecognized is not None and of_keras:
         return _arguments(unrecognized[1] or "", _NAME.findall(unrecognized[2]))
     return []
@@ -85,6 +88,6 @@ def _attribute(kind: str | None, module: str, name: str) -> list[str]:
         return [f"Keras 3 has no {name}(): {_METHODS[name]}"]
     if name in _OF_TENSORFLOW_1 and module.partition(".")[0] == "tensorflow":
         return [f"TensorFlow 2 has no {name}: {_OF_TENSORFLOW_1[name]}"]
-    if kind and name == "lr":
+    if kind in _OPTIMIZERS and name == "lr":
         return ["write optimizer.learning_rate with Keras 3, and optimizer.param_groups[0]['lr'] with torch"]
     return []

@@ -25,13 +25,15 @@ class SparkRows:
     `dist.shard` returns the rank's own rows.
     """
 
-    def __init__(self, files: Sequence[Any], columns: Sequence[str], sizes: Sequence[int] = ()) -> None:
+    def __init__(
+        self, files: Sequence[Any], columns: Sequence[str], sizes: Sequence[int] | None = None
+    ) -> None:
         """Store the files.
 
         `files`: Arrow IPC files in the order of the rows, each a buffer or a path. `sizes`: the numbers of
-        rows of the DataFrame's partitions, without empty partitions.
+        rows of the DataFrame's partitions, without empty partitions. None: they are unknown.
         """
-        self.sizes = tuple(sizes)
+        self.sizes = None if sizes is None else tuple(sizes)
         self._files = [file if isinstance(file, str) else memoryview(file) for file in files]
         self.columns = list(columns)
 
@@ -109,7 +111,7 @@ def _whole_partitions(data: Any, rank: int, world_size: int, even: bool, partiti
         )
     table, sizes = (data.toArrow(), data.sizes) if isinstance(data, SparkRows) else collect(data)
     if partitions is True:
-        ends = list(itertools.accumulate(sizes or (table.num_rows,)))
+        ends = list(itertools.accumulate((table.num_rows,) if sizes is None else sizes))
     else:
         ends = [place * table.num_rows // partitions for place in range(1, partitions + 1)]
     count = len(ends) - len(ends) % world_size if even else len(ends)

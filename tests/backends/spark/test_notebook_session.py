@@ -41,6 +41,7 @@ def on_a_rank(frame: Any, empty: Any) -> dict[str, Any]:
     mine, even = dist.shard(frame), dist.shard(frame, even=True)
     seen = {"is": type(mine).__name__, "ids": mine["id"].to_pylist(), "even": even["id"].to_pylist()}
     seen["own parts"] = [part["id"].to_pylist() for part in dist.shard(frame, partitions=True)]
+    seen["no parts"] = dist.shard(empty, partitions=True)
     seen["parts"] = [part["id"].to_pylist() for part in dist.shard(frame, partitions=100)]
     seen["names"] = [mine.column_names, frame.columns, dist.shard(empty).column_names]
     seen["sizes"] = [frame.count(), len(frame.toPandas()), empty.count(), dist.shard(empty).num_rows]
@@ -154,8 +155,9 @@ def test_each_rank_has_neighbouring_rows(seen: Any, way: str) -> None:
     assert len(first["even"]) == len(second["even"])
     assert [*first["own parts"], *second["own parts"]] == seen["own parts"]
     assert [len(first["own parts"]), len(second["own parts"])] == [1, 2]
+    assert first["no parts"] == []
     assert (len(first["parts"]), len(second["parts"])) == (50, 50)
-    assert sum(first["parts"] + second["parts"], []) == list(range(101))
+    assert [one for part in first["parts"] + second["parts"] for one in part] == list(range(101))
     assert first["names"] == [["id", "twice"]] * 3
     assert first["sizes"] == [101, 101, 0, 0]
     assert not first["spark"]

@@ -40,11 +40,11 @@ def _logical_devices(tensorflow: Any) -> dict[str, list[list[Any]]] | None:
 def _divide_devices(tensorflow: Any, divided: dict[str, list[list[Any]]]) -> None:
     config = tensorflow.config
     there = {device.name.removeprefix(_PHYSICAL): device for device in config.list_physical_devices()}
-    for name, logical in divided.items():
-        if name not in there:
-            raise RuntimeError(f"this rank has no {name}")
-        made = [config.LogicalDeviceConfiguration(*one) for one in logical]
+    for name in divided.keys() & there.keys():
+        made = [config.LogicalDeviceConfiguration(*one) for one in divided[name]]
         config.set_logical_device_configuration(there[name], made)
+    if missing := divided.keys() - there.keys():
+        raise RuntimeError(f"this rank has no {', '.join(sorted(missing))}")
 
 
 def _policy(keras: Any) -> str | None:
