@@ -151,6 +151,8 @@ class PlatformSearch:
     """Returns what `--dry-run` shows: of the search, a trial, and the seconds of all trials together."""
     stopping_rules: bool = False
     """`--early-stopping` may name a rule."""
+    schedulers: bool = False
+    """`--scheduler` and `--stop-when` work."""
     scalings: bool = False
     """The engine has the scaling ReverseLogarithmic."""
     warm_start: Callable[[Search, Mapping[str, Any], int], Search] | None = None

@@ -61,6 +61,8 @@ def make_search(
         strategy=strategy,
         early_stopping=run.early_stopping is not None,
         policy=None if run.early_stopping == ALONE else run.early_stopping,
+        scheduler=run.scheduler,
+        stop_when=run.stop_when,
         parents=parents,
         transfer=transfer,
         seed=run.seed,
@@ -71,6 +73,7 @@ def make_search(
             f"{spelled('early_stopping')} {search.policy:.80} works only with the backend {able}. Other "
             f"backends have one built-in rule. Write {_built_in_rule(spelled)}"
         )
+    _check_scheduler(search, platform, spelled)
     for name, one in search.space.items():
         if getattr(one, "scaling", "") == "ReverseLogarithmic" and not (platform and platform.scalings):
             raise InputError(
@@ -104,6 +107,20 @@ def _scaling(run: RunOptions, spelled: Callable[[str], str]) -> Search | None:
     if run.np is not None:
         raise InputError(f"{name} cannot be combined with {spelled('np')}. Remove one of them")
     return Search.of_sizes(read_sizes(run.scaling), run.steps)
+
+
+def _check_scheduler(search: Search, platform: PlatformSearch | None, spelled: Callable[[str], str]) -> None:
+    for name in ("scheduler", "stop_when"):
+        if getattr(search, name) is not None and platform is not None and not platform.schedulers:
+            raise InputError(
+                f"{spelled(name)} does not work with this backend, whose service ends trials by its own "
+                f"rules. Remove {spelled(name)}"
+            )
+    if search.scheduler is not None and search.strategy == "hyperband":
+        raise InputError(
+            f"{spelled('strategy')} hyperband has a scheduler of its own. Write {spelled('strategy')} "
+            f"bayesian, or remove {spelled('scheduler')}"
+        )
 
 
 def _with_stopping_rules() -> Iterator[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from .dimensions import Choice, Dimension, Value, from_json
+from .schedulers import VALUES, Condition, Scheduler, read_conditions, read_scheduler
 
 __all__ = [
     "RANKS",
@@ -77,6 +78,10 @@ class Search:
     """Whether a trial is ended if it does worse than others did at the same step."""
     policy: str | None = None
     """Rule for ending trials, as the user wrote it (early_stopping.py). None: the backend's own rule."""
+    scheduler: str | None = None
+    """Scheduler, as the user wrote it (schedulers.py). None: the rule of `strategy` and `early_stopping`."""
+    stop_when: str | None = None
+    """Conditions that end a trial as succeeded, as the user wrote them (schedulers.py)."""
     parents: tuple[str, ...] = ()
     """Tuning runs whose trials this search starts with: their ids, or BACKEND:JOB of other people's."""
     transfer: bool = False
@@ -93,7 +98,24 @@ class Search:
 
     @property
     def prunes(self) -> bool:
-        return self.early_stopping or self.strategy == "hyperband"
+        return self.early_stopping or self.strategy == "hyperband" or self.scheduler is not None
+
+    @property
+    def schedule(self) -> Scheduler | None:
+        return None if self.scheduler is None else read_scheduler(self.scheduler)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        return () if self.stop_when is None else read_conditions(self.stop_when)
+
+    @property
+    def most_values(self) -> int | None:
+        """Return after how many values of the objective a trial has succeeded. None: there is no limit."""
+        limits = [max(1, math.ceil(one.bound)) for one in self.conditions if one.metric == VALUES]
+        schedule = self.schedule
+        if schedule is not None and schedule.own["max_t"]:
+            limits.append(schedule.own["max_t"])
+        return min(limits, default=None)
 
     def better(self, one: float, other: float) -> bool:
         return one > other if self.goal == "max" else one < other

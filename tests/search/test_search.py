@@ -25,9 +25,11 @@ from jupyter_dist.record import trials
 from jupyter_dist.record.trials import Trial
 from jupyter_dist.search.dimensions import Choice, Dimension, Real, Whole, from_json
 from jupyter_dist.search.notation import as_text, read_dimension
+from jupyter_dist.search.schedulers import read_scheduler
 from jupyter_dist.search.spec import KnownBest, Search, WarmStart, read_parents
 from jupyter_dist.start import function
 
+TUNED = "--tune x=int(1,3) --objective max:a"
 REVERSE = Real(0.1, 0.9, scaling="ReverseLogarithmic")
 
 
@@ -182,6 +184,33 @@ def test_flags_become_a_search() -> None:
             "A grid search needs a finite list of values, and x=uniform(0, 1) is",
         ),
         ("--tune x=int(1,3) --objective max:a --strategy best", "--strategy needs one of random, bayesian"),
+        (f"{TUNED} --scheduler sha", "--scheduler needs asha, hyperband, median, as in"),
+        (f"{TUNED} --scheduler bohb(max_t=3)", "--scheduler cannot be bohb: write hyperband, with"),
+        (f"{TUNED} --scheduler pbt", "--scheduler cannot be pbt: a trial is a run of its own"),
+        (
+            f"{TUNED} --scheduler asha(max=1)",
+            "--scheduler asha has no parameter 'max'. Its parameters are",
+        ),
+        (f"{TUNED} --scheduler asha(max_t=0)", "--scheduler max_t must be a whole number"),
+        (
+            f"{TUNED} --scheduler asha(reduction_factor=1)",
+            "--scheduler reduction_factor must be a whole number",
+        ),
+        (
+            f"{TUNED} --scheduler asha(max_t=2,grace_period=3)",
+            "--scheduler asha has a max_t of 2",
+        ),
+        (
+            f"{TUNED} --scheduler median --early-stopping",
+            "--scheduler cannot be combined with",
+        ),
+        (f"{TUNED} --scheduler asha --strategy hyperband", "--strategy hyperband has a scheduler of its own"),
+        ("--scheduler asha", "--scheduler works only with --tune"),
+        (f"{TUNED} --stop-when a=3", "--stop-when needs METRIC>=NUMBER or METRIC<=NUMBER"),
+        (f"{TUNED} --stop-when a>=inf", "--stop-when needs METRIC>=NUMBER or METRIC<=NUMBER"),
+        (f"{TUNED} --stop-when training_iteration<=3", "--stop-when training_iteration only grows. Write"),
+        (f"{TUNED} --stop-when a>=b", "--stop-when needs METRIC>=NUMBER or METRIC<=NUMBER"),
+        (f"{TUNED} --backend azureml --scheduler asha", "--scheduler does not work with this backend"),
         ("--tune x=int(1,3) --objective max:a --warm-start a:b", "--warm-start needs the id of a tuning run"),
         (
             "--tune x=int(1,3) --objective max:a --strategy random --warm-start ab12",
@@ -191,6 +220,27 @@ def test_flags_become_a_search() -> None:
 )
 def test_flags_that_do_not_fit(line: str, said: str) -> None:
     assert refused(line).startswith(said)
+
+
+def test_schedulers_and_conditions() -> None:
+    line = (
+        f"{TUNED} --scheduler 'median( grace_period = 2 )' --stop-when 'a:b<=1e-3, training_iteration >= 4'"
+    )
+    found = plan(line).search
+    assert found is not None
+    assert found.prunes
+    assert Search.from_json(found.to_json()) == found
+    assert found.schedule is not None
+    assert found.schedule.own == {"max_t": 0, "grace_period": 2, "min_samples_required": 3}
+    assert found.most_values == 4
+    limited = plan(f"{TUNED} --scheduler asha(max_t=3) --stop-when training_iteration>=4").search
+    assert limited is not None
+    assert limited.most_values == 3
+    assert dataclasses.replace(limited, stop_when="training_iteration>=0.5").most_values == 1
+    assert [str(one) for one in found.conditions] == ["a:b<=0.001", "training_iteration>=4"]
+    assert [one.holds(0.002) for one in found.conditions] == [False, False]
+    sizes = {"max_t=1": 1, "max_t=8": 2, "max_t=81": 5, "max_t=80": 4, "max_t=125,reduction_factor=5": 4}
+    assert {own: read_scheduler(f"hyperband({own})").brackets for own in sizes} == sizes
 
 
 def test_optuna_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
