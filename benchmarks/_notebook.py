@@ -117,6 +117,18 @@ class Notebook:
         channel = self._client.shell_channel
         channel.send(self._client.session.msg("comm_open", content))
 
+    def interrupt(self) -> None:
+        """Interrupt the kernel, as Jupyter's button does."""
+        self._manager.interrupt_kernel()
+
+    def kill_kernel(self) -> None:
+        """Kill the kernel with its state, and start another one in its place."""
+        self._client.stop_channels()
+        self._manager.restart_kernel(now=True)
+        self._client = self._manager.blocking_client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=60)
+
     def close(self) -> None:
         self._client.stop_channels()
         self.family.end()

@@ -116,22 +116,23 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.id = path.name
-        self.job = path / layout.JOB
-        self.payload = path / layout.PAYLOAD
-        self.modules = path / layout.MODULES
-        self.about = path / layout.ABOUT
-        self.about_lock = path / layout.ABOUT_LOCK
-        self.environment = path / layout.ENVIRONMENT
-        self.state = path / layout.STATE
-        self.moment = path / layout.MOMENT
-        self.supervisor_log = path / layout.SUPERVISOR_LOG
-        self.resume_lock = path / layout.RESUME_LOCK
-        self.trials = path / layout.TRIALS
-        self.requests = path / layout.REQUESTS
-        self.checkpoints = path / layout.CHECKPOINTS
-        self.files = path / layout.FILES
-        self.model = path / layout.MODEL
-        self.spare = path / layout.SPARE
+
+    job = _lazy(layout.JOB)
+    payload = _lazy(layout.PAYLOAD)
+    modules = _lazy(layout.MODULES)
+    about = _lazy(layout.ABOUT)
+    about_lock = _lazy(layout.ABOUT_LOCK)
+    environment = _lazy(layout.ENVIRONMENT)
+    state = _lazy(layout.STATE)
+    moment = _lazy(layout.MOMENT)
+    supervisor_log = _lazy(layout.SUPERVISOR_LOG)
+    resume_lock = _lazy(layout.RESUME_LOCK)
+    trials = _lazy(layout.TRIALS)
+    requests = _lazy(layout.REQUESTS)
+    checkpoints = _lazy(layout.CHECKPOINTS)
+    files = _lazy(layout.FILES)
+    model = _lazy(layout.MODEL)
+    spare = _lazy(layout.SPARE)
 
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
@@ -184,16 +185,15 @@ class RunFolder:
 
 def make_private(path: Path) -> None:
     """Create a folder and its missing parents, each with mode 0700, independent of the umask."""
-    missing = []
-    while not path.exists():
-        missing.append(path)
-        path = path.parent
-    for folder in reversed(missing):
+    try:
         try:
-            folder.mkdir(0o700)
-        except FileExistsError:
-            continue
-        folder.chmod(0o700)
+            os.mkdir(path, 0o700)
+        except FileNotFoundError:
+            make_private(path.parent)
+            os.mkdir(path, 0o700)
+    except FileExistsError:
+        return
+    os.chmod(path, 0o700)
 
 
 def create(root: Path, run_id: str, world_size: int) -> RunFolder:

@@ -116,12 +116,11 @@ class Job:
         return {**self.parameters, **({} if self.trial is None else self.trial.get("parameters", {}))}
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return vars(self).copy()  # every value is JSON already, and `asdict` would copy each of them
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Job:
-        known = {f.name for f in dataclasses.fields(cls)}
-        kept = {k: v for k, v in data.items() if k in known}
+        kept = {k: v for k, v in data.items() if k in _OF_JOB}
         for name in ("env_names", "notes"):
             kept[name] = tuple(kept.get(name, ()))
         return cls(**kept)
@@ -270,18 +269,16 @@ class Status:
     """
 
     def to_json(self) -> dict[str, Any]:
-        # `asdict` copies each value of each rank, which is slow for thousands of ranks.
+        # `asdict` copies each value, which is slow for thousands of ranks.
+        told = {name: _plain(value) for name, value in vars(self).items() if name != "ranks"}
+        told["waits"] = [_plain(wait) for wait in self.waits]
         # The ranks are the last key, because record/stored_status.py compares the end of the file.
-        told = dataclasses.asdict(dataclasses.replace(self, ranks=()))
-        del told["ranks"]
-        told["waits"] = list(told["waits"])
         return {**told, "ranks": [vars(rank) for rank in self.ranks]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], ranks: tuple[RankState, ...] | None = None) -> Status:
         """Return the status. `ranks`: the ranks of `data`, if the caller has parsed them."""
-        known = {f.name for f in dataclasses.fields(cls)}
-        kept = {k: v for k, v in data.items() if k in known}
+        kept = {k: v for k, v in data.items() if k in _OF_STATUS}
         kept["state"] = State(kept["state"])
         kept["ranks"] = tuple(map(RankState.from_json, kept.get("ranks", ()))) if ranks is None else ranks
         if kept.get("carrier"):
@@ -294,6 +291,16 @@ class Status:
         if kept.get("verdict"):
             kept["verdict"] = Verdict(**{**kept["verdict"], "state": State(kept["verdict"]["state"])})
         return cls(**kept)
+
+
+_OF_JOB = frozenset(one.name for one in dataclasses.fields(Job))
+_OF_STATUS = frozenset(one.name for one in dataclasses.fields(Status))
+
+
+def _plain(value: Any) -> Any:
+    """Return a part of a status as JSON."""
+    is_object = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return dataclasses.asdict(value) if is_object else value
 
 
 def rank_count(job: Job, status: Status) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -69,9 +70,12 @@ def check_conflicts(options: BaseModel) -> None:
 
 def _is_used(options: BaseModel, name: str) -> bool:
     value = getattr(options, name)
-    return value is not False and value != type(options).model_fields[name].get_default(
-        call_default_factory=True
-    )
+    return value is not False and value != _defaults(type(options))[name]
+
+
+@functools.cache
+def _defaults(kind: type[BaseModel]) -> dict[str, Any]:
+    return {name: field.get_default(call_default_factory=True) for name, field in kind.model_fields.items()}
 
 
 def _spelled(options: BaseModel, name: str) -> str:

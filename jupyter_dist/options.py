@@ -11,7 +11,8 @@ from .cluster_form import Form
 from .debug_options import DEBUGPY, OF_DEBUGGER, PDB
 from .option_fields import check_conflicts, flag
 from .search.early_stopping import ALONE, WRITTEN
-from .search.spec import Strategy, read_objective, read_parent
+from .search.schedulers import read_conditions, read_scheduler
+from .search.spec import Strategy, read_objective, read_parents
 from .text.format import parse_duration
 from .text.labels import read_name, read_note
 from .worker.hints import NAMES
@@ -21,7 +22,10 @@ __all__ = ["NOT_IN_SESSION", "NOT_SAVED", "OF_NAMES", "OF_SESSION", "OF_TUNING",
 
 
 Seconds = Annotated[float, BeforeValidator(parse_duration)]
-OF_TUNING = ("objective", "max_jobs", "parallel", "strategy", "early_stopping", "warm_start", "seed")
+OF_TUNING = (
+    *("objective", "max_jobs", "parallel", "strategy", "early_stopping", "scheduler", "stop_when"),
+    *("warm_start", "seed"),
+)
 """What says something about a tuning, and nothing without `tune`."""
 OF_NAMES = ("name", "run_tags", "note")
 """How the run is told apart from others."""
@@ -252,12 +256,29 @@ class RunOptions(BaseModel):
         alone=ALONE,
         value_like=WRITTEN,
     )
-    warm_start: Annotated[str, option_values.checked(read_parent)] | None = flag(
+    scheduler: Annotated[str, option_values.checked(read_scheduler)] | None = flag(
+        None,
+        "Scheduler",
+        "End weak trials as this scheduler of Ray Tune does: asha(max_t=100,grace_period=1,"
+        "reduction_factor=4), hyperband(max_t=81,reduction_factor=3) or median(grace_period=1). A trial "
+        "succeeds after max_t values of the objective",
+        value=("asha|hyperband|median", "a scheduler"),
+        excludes={"early_stopping": "A scheduler is the rule that ends trials early"},
+    )
+    stop_when: Annotated[str, option_values.checked(read_conditions)] | None = flag(
+        None,
+        "Stop when",
+        "End a trial as succeeded when one of these conditions is true, as in "
+        "'val_accuracy>=0.98,training_iteration>=100'. training_iteration counts the values of the objective",
+        value=("METRIC>=N,…", "conditions"),
+    )
+    warm_start: Annotated[str, option_values.checked(read_parents)] | None = flag(
         None,
         "Begin with",
-        "Start the search with the results of an earlier tuning run. Add :transfer if that "
-        "run has another search space",
-        value=("RUN[:identical|transfer]", "the id of a tuning run, optionally with :transfer"),
+        "Start the search with the results of earlier tuning runs, with commas between. Add :transfer if "
+        "they have another search space. On sagemaker, sagemaker:JOB is a tuning job that was started "
+        "elsewhere",
+        value=("RUN,…[:identical|transfer]", "the id of a tuning run, optionally with :transfer"),
     )
     seed: int | None = flag(
         None,

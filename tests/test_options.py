@@ -454,7 +454,7 @@ def test_a_supervisor_learns_of_every_option_that_it_needs() -> None:
     kept = {"env", "metric", "max_restarts", "timeout", "stop_grace", "stall_timeout", "kept_displays"}
     # Together they are a search, which stands in the job of a tuning run.
     tuning = {"tune", "objective", "max_jobs", "parallel", "strategy", "early_stopping", "warm_start", "seed"}
-    tuning |= {"scaling", "steps"}
+    tuning |= {"scaling", "steps", "scheduler", "stop_when"}
     names = {"name", "run_tags", "note"}  # in a file of their own, which anybody may change
     assert RunOptions.model_fields.keys() == before | kept | tuning | names | {*OF_SESSION}
 

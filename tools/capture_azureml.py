@@ -28,6 +28,7 @@ _WORKSPACE = (
     "Microsoft.MachineLearningServices/workspaces/ws"
 )
 _BLOBS = "https://account.blob.core.windows.net"
+_BASE = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu22.04"
 _ENVIRONMENT = "azureml://registries/azureml/environments/acpt-pytorch-2.2-cuda12.1/versions/1"
 
 
@@ -35,6 +36,7 @@ def cases() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """Name, arguments of `azure.ai.ml.command`, and our options for the same."""
     from azure.ai.ml import Input, MpiDistribution, PyTorchDistribution, TensorFlowDistribution
     from azure.ai.ml.entities import (
+        Environment,
         JobResourceConfiguration,
         ManagedIdentityConfiguration,
         UserIdentityConfiguration,
@@ -53,6 +55,29 @@ def cases() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         "tensorflow",
         {**two, "distribution": TensorFlowDistribution(worker_count=2, parameter_server_count=0)},
         {**ours, "distribution": "tensorflow"},
+    )
+    packages = {
+        "name": "project_environment",
+        "channels": ["conda-forge"],
+        "dependencies": ["python=3.11", "pip", {"pip": ["torch==2.8.0", "pandas"]}],
+    }
+    yield (
+        "packages",
+        {
+            **two,
+            "environment": Environment(image=_BASE, conda_file=packages),
+            "distribution": pytorch,
+        },
+        {"compute": "cpu-cluster", "instance_count": 2, "pip": ["torch==2.8.0", "pandas"]},
+    )
+    yield (
+        "parameter servers",
+        {
+            **two,
+            "instance_count": 3,
+            "distribution": TensorFlowDistribution(worker_count=2, parameter_server_count=1),
+        },
+        {**ours, "instance_count": 3, "distribution": "tensorflow", "ps": 1},
     )
     yield (
         "serverless",

@@ -75,10 +75,53 @@ def cases() -> Iterator[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any
                 **budget,
                 "strategy": "bayesian",
                 "tune": tune,
-                "parent": "20261122-171643-fbc982fd",
+                "parents": ["20261122-171643-fbc982fd"],
+                "warm": {"jobs": ["dist-20261122-171643-fbc982fd"], "fixed": {}},
                 "transfer": transfer,
             },
         )
+    parents = ["dist-20261122-171643-fbc982fd", "theirs"]
+    yield (
+        "warm start, several parents",
+        {},
+        {
+            "hyperparameter_ranges": several,
+            "strategy": "Bayesian",
+            "warm_start_config": WarmStartConfig(
+                WarmStartTypes.IDENTICAL_DATA_AND_ALGORITHM, parents=set(parents)
+            ),
+        },
+        {},
+        {
+            **budget,
+            "strategy": "bayesian",
+            "tune": tune,
+            "parents": ["20261122-171643-fbc982fd", "sagemaker:theirs"],
+            "warm": {"jobs": parents, "fixed": {}},
+        },
+    )
+    scaled = {
+        "lr": ContinuousParameter(1e-05, 0.1),
+        "momentum": ContinuousParameter(0.0, 0.9, scaling_type="ReverseLogarithmic"),
+        "layers": IntegerParameter(1, 8),
+        "width": IntegerParameter(8, 512, scaling_type="Logarithmic"),
+    }
+    yield (
+        "scalings",
+        {},
+        {"hyperparameter_ranges": scaled, "strategy": "Random"},
+        {},
+        {
+            **budget,
+            "strategy": "random",
+            "tune": {
+                "lr": "ContinuousParameter(1e-05, 0.1)",
+                "momentum": "ContinuousParameter(0.0, 0.9, scaling_type=ReverseLogarithmic)",
+                "layers": "IntegerParameter(1, 8, scaling_type='Auto')",
+                "width": 'IntegerParameter(8, 512, scaling_type="Logarithmic")',
+            },
+        },
+    )
     spot = {"use_spot_instances": True, "max_wait": 7200, "max_run": 3600, "volume_size": 200}
     yield (
         "what training jobs have",
@@ -134,6 +177,8 @@ def capture(given: dict[str, Any], tuner: dict[str, Any]) -> dict[str, Any]:
     tuner_made = HyperparameterTuner(made, "loss", metric_definitions=metrics, **tuning)
     with mock.patch.object(PyTorch, "_stage_user_code_in_s3", return_value=UploadedCode(_CODE, "train.py")):
         tuner_made.fit(wait=False, job_name="dist-NAME")
+    # The SDK has the parents in a set.
+    sent[0].get("WarmStartConfig", {}).get("ParentHyperParameterTuningJobs", []).sort(key=str)
     return sent[0]
 
 

@@ -10,7 +10,7 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 
@@ -85,6 +85,8 @@ class Showing:
 
     by: str
     """Name of the backend that shows the job. Its class has an `adopt`, which returns the run's job."""
+    tuning_by: str | None = field(default=None, kw_only=True)
+    """Name of the backend that shows a tuning job, in the same way. It is asked if there is no other job."""
     named: str
     """Pattern of the job's name, after the backend's name and a colon."""
     flags: Mapping[str, tuple[str, str, str]]
@@ -135,6 +137,7 @@ SHOWING = {
             ),
             "profile": ("a profile of ~/.aws/config", "NAME", "the name of a profile"),
         },
+        tuning_by="sagemaker-tuning",
     ),
 }
 """Backends that can also show jobs that somebody else has started."""
@@ -149,6 +152,9 @@ _INSIDE = {
     "sagemaker-job": _Entry(
         "jupyter_dist.backends.sagemaker.attached:AttachedTrainingJob",
         'pip install "jupyter-dist[sagemaker]"',
+    ),
+    "sagemaker-tuning": _Entry(
+        "jupyter_dist.tuning.attached_tuning:AttachedTuning", 'pip install "jupyter-dist[sagemaker]"'
     ),
 }
 """Backends that no user names."""

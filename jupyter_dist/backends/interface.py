@@ -78,6 +78,11 @@ class Options(BaseModel):
         """
         return None
 
+    @classmethod
+    def named_by(cls, name: str) -> dict[str, Any]:
+        """Return the values of options that follow from the run's --name, if the user gives no others."""
+        return {}
+
 
 @dataclass(frozen=True)
 class Capabilities:
@@ -155,8 +160,15 @@ class PlatformSearch:
     """Returns what `--dry-run` shows: of the search, a trial, and the seconds of all trials together."""
     stopping_rules: bool = False
     """`--early-stopping` may name a rule."""
+    schedulers: bool = False
+    """`--scheduler` and `--stop-when` work."""
     scalings: bool = False
     """The engine has the scaling ReverseLogarithmic."""
+    warm_start: Callable[[Search, Mapping[str, Any], int], Search] | None = None
+    """Checks the parents of a search, from the options and the number of ranks of a trial. Blocks.
+
+    Returns the search with its `WarmStart`. Raises DistError. None: the engine gets the parents' trials.
+    """
 
 
 @dataclass(frozen=True)
@@ -180,6 +192,8 @@ class Extensions:
     Without it, jupyter-dist looks for the files among the run's checkpoints.
     """
     search: PlatformSearch | None = None
+    experiment: Callable[[Job], Sequence[Mapping[str, Any]]] | None = None
+    """Returns a row for each run of the platform's experiment that has this run. Blocks. Raises DistError."""
     price: Callable[[int, Mapping[str, Any]], float | None] | None = None
     """Returns the list price in USD per hour of this many ranks, from options. None: it is not known."""
 

@@ -59,7 +59,12 @@ def place_of(environ: Mapping[str, str]) -> tuple[int, int]:
         return rank // size, int(environ["OMPI_COMM_WORLD_LOCAL_RANK"])
     if "SM_HOSTS" not in environ:
         # https://learn.microsoft.com/azure/machine-learning/how-to-train-distributed-gpu
-        node = environ.get("NODE_RANK") or json.loads(environ["TF_CONFIG"])["task"]["index"]
+        node = environ.get("NODE_RANK")
+        if not node:
+            told = json.loads(environ["TF_CONFIG"])
+            # The parameter servers follow the workers, as the ranks do.
+            before = told["cluster"].get("worker", ()) if told["task"]["type"] == "ps" else ()
+            node = len(before) + told["task"]["index"]
         return int(node), int(environ.get("LOCAL_RANK", "0"))
     hosts = sorted(json.loads(environ["SM_HOSTS"]), key=lambda name: (len(name), name))
     return hosts.index(environ["SM_CURRENT_HOST"]), int(environ.get("LOCAL_RANK", "0"))

@@ -11,7 +11,15 @@ from ..errors import CaptureError
 from ..worker import keras
 from ..worker.tensorflow.strategies import kind_of, spans_ranks
 
-__all__ = ["NEED_LEGACY", "OUR_STRATEGY", "check", "needs_legacy", "spanning_strategy", "uses_keras"]
+__all__ = [
+    "NEED_LEGACY",
+    "OUR_STRATEGY",
+    "check",
+    "logical_cpus",
+    "needs_legacy",
+    "spanning_strategy",
+    "uses_keras",
+]
 
 _KERAS = {"keras", "tf_keras"}
 NEED_LEGACY = {
@@ -21,6 +29,7 @@ NEED_LEGACY = {
 _CALLS_STRATEGY = re.compile(
     r"""^[^#\n]*\bstrategy\(\s*(?:kind\s*=\s*)?(?:['"]([\w. -]+)['"])?""", re.MULTILINE
 )
+_LOGICAL_CPU = re.compile(r"""['"]/?(?:device:)?CPU:(\d{1,2})['"]""", re.IGNORECASE)
 OUR_STRATEGY = "`fit` over several ranks, as with dist.strategy(),"
 _HOROVODS_KERAS = ("horovod.keras", "horovod.tensorflow.keras", "horovod._keras")
 
@@ -88,6 +97,15 @@ def spanning_strategy(words: Collection[str], modules: Collection[str], texts: C
             if match[1] is None or spans_ranks(kind_of(match[1])):
                 return True
     return False
+
+
+def logical_cpus(words: Collection[str], texts: Collection[str]) -> int:
+    """Return how many logical CPUs the code names, such as 2 for `devices=["CPU:0", "CPU:1"]`.
+
+    A rank divides its CPU before a dataset of the notebook starts TensorFlow. 1 without `dist.strategy`.
+    """
+    found = [_LOGICAL_CPU.findall(text) for text in texts] if "strategy" in words else []
+    return max((int(number) + 1 for numbers in found for number in numbers), default=1)
 
 
 def _backend() -> str | None:

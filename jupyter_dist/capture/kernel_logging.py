@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from ..worker.pickling import by_reference
+
 __all__ = ["read_filters", "read_loggers"]
 
 _SHELLS = frozenset(
@@ -36,7 +38,7 @@ def read_loggers(
             continue
         home = _module_named(name)
         if home is None and name and logger.handlers:
-            home = _keeper(logger, is_installed)
+            home = _keeper(logger)
         of_library = home is not None and is_installed(home)
         handlers = [] if of_library else _handlers(logger, keep, note)
         is_set_up = logger.level or handlers or not logger.propagate or logger.disabled
@@ -66,8 +68,8 @@ def _module_named(name: str) -> str | None:
     return None
 
 
-def _keeper(logger: logging.Logger, is_installed: Callable[[str], bool]) -> str | None:
-    """Return the library's module with this logger as a global. None if only the user's code has it.
+def _keeper(logger: logging.Logger) -> str | None:
+    """Return the module of an installed library that has this logger as a global; None if there is none.
 
     Libraries name loggers freely: torch has one named `strobelight_function_profiler`.
     """
@@ -77,12 +79,13 @@ def _keeper(logger: logging.Logger, is_installed: Callable[[str], bool]) -> str 
             name
             for name, module in list(sys.modules.items())
             if any(value is logger for value in list(getattr(module, "__dict__", {}).values()))
-            if name != "__main__" and is_installed(name)
+            if name not in _NOTEBOOK and by_reference.is_installed(name)
         )
         known = _keepers[logger.name] = len(sys.modules), next(holds, None)
     return known[1]
 
 
+_NOTEBOOK = ("__main__", "__mp_main__")
 _keepers: dict[str, tuple[int, str | None]] = {}
 """The number of modules when a logger's keeper was looked for, and the keeper."""
 

@@ -133,11 +133,13 @@ def reached(modules: Collection[str], words: Collection[str]) -> list[str]:
 
     After `import xml`, `xml.etree` exists only if other code has imported it, for example another cell.
     """
+    for name in sys.modules.keys() - _indexed:
+        _indexed.add(name)
+        if "." in name:
+            _by_last_part.setdefault(name.rpartition(".")[2], []).append(name)
     found = []
-    for name in list(sys.modules):
+    for name in (name for word in words for name in _by_last_part.get(word, ()) if name in sys.modules):
         parts = name.split(".")
-        if len(parts) == 1 or parts[-1] not in words:
-            continue
         at = len(parts) - 1
         while at > 0 and parts[at] in words:
             if ".".join(parts[:at]) in modules:
@@ -145,6 +147,11 @@ def reached(modules: Collection[str], words: Collection[str]) -> list[str]:
                 break
             at -= 1
     return sorted(found)
+
+
+_indexed: set[str] = set()
+_by_last_part: dict[str, list[str]] = {}
+"""The submodules that were ever imported, by the last part of their name."""
 
 
 def is_own(top: str, directory: Path) -> bool:

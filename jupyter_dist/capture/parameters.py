@@ -158,8 +158,8 @@ def _statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
 def _assigned(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, Any]]:
     last: dict[str, Any] = {}
     for node in nodes:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if isinstance(node, ast.Assign | ast.AnnAssign) and (value := _literal(node.value)) is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             last |= {target.id: value for target in targets if isinstance(target, ast.Name)}
     yield from ((name, value) for name, value in last.items() if not name.startswith("_"))
 
@@ -193,6 +193,8 @@ def _is_own(called: ast.expr, values: Mapping[str, Any]) -> bool:
     if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
         called = called.value
     value = values.get(called.id) if isinstance(called, ast.Name) else None
+    if value is None:
+        return False
     if inspect.isfunction(value) or isinstance(value, type):
         return value.__module__ == "__main__"
     # Runs no code of the value's own.

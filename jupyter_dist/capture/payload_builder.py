@@ -268,6 +268,7 @@ class _Capture:
             "settings": settings.header,
             "legacy_keras": legacy_keras,
             "legacy_keras_if_several": keras_checks.OUR_STRATEGY if spans and uses_keras else "",
+            "logical_cpus": keras_checks.logical_cpus(words, texts),
             "spanning_strategy": spans or bool(keras_checks.NEED_LEGACY & words),
         }
         if self._places is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import shlex
 import warnings
 from collections.abc import Iterable
@@ -27,6 +28,8 @@ class Cell:
     """Global names that the cell may read before it has certainly bound them itself."""
     optional: frozenset[str]
     """Those of `reads` that the cell may bind itself before it reads them."""
+    writes: frozenset[str]
+    """Global names that the cell binds."""
     imports: frozenset[str]
     words: frozenset[str]
     texts: frozenset[str]
@@ -35,10 +38,13 @@ class Cell:
     """Parsed statements."""
 
 
+@functools.lru_cache(4)
 def parse(source: str, label: str, flags: int = 0) -> Cell:
     """Check a cell and find its names. `flags` are the future statements of earlier cells.
 
     Raises CaptureError for a syntax error, and for lines that only IPython's shell can run.
+
+    Nobody may change the result, because a session's cell is parsed for its names and again for its payload.
     """
     flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     filename = f"<{label}>"
@@ -50,21 +56,23 @@ def parse(source: str, label: str, flags: int = 0) -> Cell:
         plain = _parse(transformed, filename, flags)
         if isinstance(plain, SyntaxError):
             raise CaptureError(_describe(plain, transformed, label))
-        _refuse_shell(plain, source, label)
+        _refuse_shell(plain, transformed, source, label)
         source, tree = transformed, plain
-    _refuse_shell(tree, source, label)
+    _refuse_shell(tree, source, source, label)
     scan = _Scan(filename, flags)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         scan.block(tree.body, set())
         names = code_names(compile(tree, filename, "exec", flags, dont_inherit=True, optimize=0))
+    reads_all = bool(names.words & _OF_NAMESPACE) and _reads_namespace(tree)
     optional = (scan.reads & names.writes) - scan.needed
     return Cell(
         source,
         filename,
         flags,
-        frozenset(scan.reads | ({"globals"} if _reads_namespace(tree) else set())),
+        frozenset(scan.reads | ({"globals"} if reads_all else set())),
         frozenset(optional),
+        frozenset(names.writes),
         names.imports,
         names.words,
         names.texts,
@@ -77,10 +85,13 @@ def _reads_namespace(tree: ast.Module) -> bool:
     return any(
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
-        and node.func.id in ("vars", "locals", "dir")
+        and node.func.id in _OF_NAMESPACE
         and not node.args
         for node in ast.walk(tree)
     )
+
+
+_OF_NAMESPACE = frozenset(("vars", "locals", "dir"))
 
 
 def _parse(source: str, filename: str, flags: int) -> ast.Module | SyntaxError:
@@ -129,8 +140,13 @@ def _describe(error: SyntaxError, source: str, label: str) -> str:
     return f"{text}\nNothing was started."
 
 
-def _refuse_shell(tree: ast.Module, source: str, label: str) -> None:
-    """Raise CaptureError for the first line that needs IPython's shell, which a rank does not have."""
+def _refuse_shell(tree: ast.Module, text: str, source: str, label: str) -> None:
+    """Raise CaptureError for the first line that needs IPython's shell, which a rank does not have.
+
+    `text`: of which `tree` was parsed. `source`: the cell as the user wrote it.
+    """
+    if "get_ipython" not in text:
+        return
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == "get_ipython"]
     if not calls:
         return
@@ -224,8 +240,9 @@ class _Scan:
             self._try(node, bound)
         elif not isinstance(node, ast.Pass | ast.Break | ast.Continue):
             # Compiled inside a loop, because the cases of a `match` may contain a `break`.
-            loop = ast.While(ast.Constant(True), [node], [])
-            self._take(ast.Module([loop] if isinstance(node, ast.Match) else [node], []), "exec", bound)
+            if isinstance(node, ast.Match):
+                node = ast.fix_missing_locations(ast.While(ast.Constant(True), [node], []))
+            self._take(ast.Module([node], []), "exec", bound)
             self._bound_by(node, bound)
 
     def _try(self, node: Any, bound: set[str]) -> None:
@@ -241,13 +258,13 @@ class _Scan:
 
     def _bind(self, target: ast.expr, bound: set[str]) -> None:
         assignment = ast.Assign([target], ast.Constant(None))
-        self._statement(assignment, bound)
+        self._statement(ast.fix_missing_locations(assignment), bound)
 
     def _expression(self, node: ast.expr, bound: set[str]) -> None:
         self._take(ast.Expression(node), "eval", bound)
 
     def _take(self, tree: ast.Module | ast.Expression, mode: str, bound: set[str]) -> None:
-        code = compile(ast.fix_missing_locations(tree), self._filename, mode, self._flags, True, 0)
+        code = compile(tree, self._filename, mode, self._flags, True, 0)
         names = code_names(code)
         self.reads |= names.reads - bound
         if not self._in_branch:

@@ -1,7 +1,8 @@
 """Recorder of constructor calls of trainers in the kernel, so that a rank can make the trainers again.
 
 Nothing is imported for this. The constructors of the classes in `worker/pickling/reducers/trainer_kinds.py`
-are wrapped when user code imports their module. What they do, raise and return does not change.
+are wrapped when user code imports their module. What they do and return does not change. If Lightning refuses
+to start processes from a notebook, its error gets a note that names the cure.
 """
 
 from __future__ import annotations
@@ -23,6 +24,13 @@ from ..worker.pickling.reducers.trainer_kinds import TRAINERS, Kind
 
 __all__ = ["install", "remove"]
 
+_REFUSED = "is not compatible with an interactive environment"
+"""Part of the error of Lightning's Trainer and Fabric, if their strategy would start processes."""
+_CURE = (
+    "jupyter-dist: make this {name} inside the cell that trains. There the run's ranks are its devices and "
+    "nodes. Or leave out strategy=, devices= and num_nodes= here: a rank then makes the {name} again for all "
+    "ranks."
+)
 _order = itertools.count(1)
 _wrapped: weakref.WeakSet[type] = weakref.WeakSet()
 
@@ -109,6 +117,10 @@ def _noting(original: Callable[..., None], kind: Kind) -> Callable[..., None]:
         _making.objects.append(self)
         try:
             original(self, *args, **kwargs)
+        except Exception as error:
+            with contextlib.suppress(Exception):
+                _add_cure(error, kind)
+            raise
         finally:
             _making.objects.pop()
         _end(self, kind, made)
@@ -127,6 +139,16 @@ def _begin(obj: Any, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if kind.shared and getattr(type(obj), "_shared_state", None):
         return None  # the shared state already exists, and this call does not change it
     return Made(kind, next(_order), bool(_making.objects), args, kwargs)
+
+
+def _add_cure(error: Exception, kind: Kind) -> None:
+    if _REFUSED not in str(error):
+        return
+    cure = _CURE.format(name=kind.name)
+    if hasattr(error, "add_note"):
+        error.add_note(cure)
+    else:  # before Python 3.11
+        error.args = (f"{error}\n{cure}",)
 
 
 def _end(obj: Any, kind: Kind, made: Made) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import time
@@ -21,6 +22,8 @@ from ..worker.session import channel, place
 __all__ = ["ask", "close", "deliver", "existing", "kill", "restart", "starting", "wait_until_open"]
 
 _ANSWER_S = 30.0
+_links: dict[tuple[str, int], tuple[float, channel.Channel]] = {}
+"""Open connections by the session's folder and this process's id, with the time of the session's start."""
 _START_S = 120.0
 _CLOSE_S = place.EXIT_LIMIT_S + 15.0
 _POLL_S = 0.002
@@ -39,24 +42,54 @@ def existing(name: str) -> StoredSession:
 
 
 def ask(session: StoredSession, message: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask a session's supervisor. Blocks until it answers. Raises LaunchError."""
+    """Ask a session's supervisor. Blocks until it answers. Raises LaunchError.
+
+    The connection stays open for this process's next question.
+    """
     _refuse_elsewhere(session)
     try:
-        link = channel.connect(session.path)
-        with contextlib.closing(link):
-            link.sock.settimeout(_ANSWER_S)
+        with _connected(session) as link:
             link.send(message)
             answer = link.receive()
+            if answer is None:
+                raise EOFError
+    except EOFError:
+        raise LaunchError(
+            f"The session {session.name!r} has just ended. Run the cell again to start it anew"
+        ) from None
     except (OSError, ValueError) as error:
         raise LaunchError(
             f"The session {session.name!r} does not answer: {error}. End it with "
             f"`%dist close --kill {session.name}`, then run the cell again"
         ) from error
-    if answer is None:
-        raise LaunchError(f"The session {session.name!r} has just ended. Run the cell again to start it anew")
     if "error" in answer:
         raise LaunchError(f"{answer['error']}. Nothing was started")
     return answer
+
+
+@contextlib.contextmanager
+def _connected(session: StoredSession) -> Iterator[channel.Channel]:
+    """Connect to a session's supervisor, or use the connection of this process's last question.
+
+    After an error the connection is closed, because its answer could arrive later.
+    """
+    key = str(session.path), os.getpid()
+    created, link = _links.pop(key, (None, None))
+    if link is not None and (created != session.about["created"] or select.select([link], [], [], 0)[0]):
+        link.close()  # of an earlier session, or the other end is closed
+        link = None
+    if link is None:
+        link = channel.connect(session.path)
+        link.sock.settimeout(_ANSWER_S)
+    try:
+        yield link
+    except BaseException:
+        link.close()
+        raise
+    if key in _links:  # another thread has asked meanwhile
+        link.close()
+    else:
+        _links[key] = session.about["created"], link
 
 
 def _refuse_elsewhere(session: StoredSession) -> None:
@@ -122,6 +155,9 @@ def kill(session: StoredSession) -> bool:
 
 
 def _ends(session: StoredSession) -> bool:
+    _, link = _links.pop((str(session.path), os.getpid()), (0.0, None))
+    if link is not None:
+        link.close()
     about, until = session.about["supervisor"], time.monotonic() + _CLOSE_S
     while start_ticks(about["pid"]) == about["start_ticks"]:
         if time.monotonic() > until:

@@ -161,6 +161,7 @@ def make_plan(
     run_values, own_values = clusters.split(backend, merged)
     spelled = _spelling(backend) if spelled_as_flags else str
     run = build(RunOptions, run_values, spelled)
+    own_values = {**(backend.options.named_by(run.name) if run.name else {}), **own_values}
     hosts = _hosts(run, backend, spelled)
     if run.max_restarts and not backend.capabilities.restarts:
         raise InputError(

@@ -12,7 +12,7 @@ from ..errors import InputError, MissingEngine
 from ..options import OF_TUNING, RunOptions
 from ..search.early_stopping import ALONE
 from ..search.notation import read_dimension
-from ..search.spec import Search, Strategy, read_objective, read_parent, read_sizes
+from ..search.spec import Search, Strategy, read_objective, read_parents, read_sizes
 
 __all__ = ["make_search"]
 
@@ -29,7 +29,7 @@ def make_search(
 
     `spelled` maps a field's name to what the user wrote.
 
-    A parent's id is checked later, where the parent is looked up (tuning/warm_start.py). Raises InputError.
+    The parents are checked later, where they are looked up (tuning/warm_start.py). Raises InputError.
     Raises MissingEngine if the search engine is not installed.
     """
     if not run.tune:
@@ -51,7 +51,7 @@ def make_search(
         )
     goal, metric = read_objective(run.objective)
     strategy: Strategy = run.strategy or "bayesian"
-    parent, transfer = (None, False) if run.warm_start is None else read_parent(run.warm_start)
+    parents, transfer = ((), False) if run.warm_start is None else read_parents(run.warm_start)
     search = Search(
         space={name: read_dimension(text) for name, text in run.tune.items()},
         goal=goal,
@@ -61,7 +61,9 @@ def make_search(
         strategy=strategy,
         early_stopping=run.early_stopping is not None,
         policy=None if run.early_stopping == ALONE else run.early_stopping,
-        parent=parent,
+        scheduler=run.scheduler,
+        stop_when=run.stop_when,
+        parents=parents,
         transfer=transfer,
         seed=run.seed,
     )
@@ -71,13 +73,15 @@ def make_search(
             f"{spelled('early_stopping')} {search.policy:.80} works only with the backend {able}. Other "
             f"backends have one built-in rule. Write {_built_in_rule(spelled)}"
         )
+    _check_scheduler(search, platform, spelled)
     for name, one in search.space.items():
         if getattr(one, "scaling", "") == "ReverseLogarithmic" and not (platform and platform.scalings):
             raise InputError(
                 f"{name}={one}: only SageMaker has this scaling. Use loguniform for 1 - {name}, and subtract "
                 "in the cell"
             )
-    if parent is not None and strategy in ("grid", "random"):
+    by_platform = platform is not None and platform.warm_start is not None
+    if parents and (strategy == "grid" or (strategy == "random" and not by_platform)):
         raise InputError(
             f"{spelled('strategy')} {strategy} cannot use {spelled('warm_start')}, because it "
             "does not learn from earlier trials. Use bayesian or hyperband, or remove "
@@ -103,6 +107,20 @@ def _scaling(run: RunOptions, spelled: Callable[[str], str]) -> Search | None:
     if run.np is not None:
         raise InputError(f"{name} cannot be combined with {spelled('np')}. Remove one of them")
     return Search.of_sizes(read_sizes(run.scaling), run.steps)
+
+
+def _check_scheduler(search: Search, platform: PlatformSearch | None, spelled: Callable[[str], str]) -> None:
+    for name in ("scheduler", "stop_when"):
+        if getattr(search, name) is not None and platform is not None and not platform.schedulers:
+            raise InputError(
+                f"{spelled(name)} does not work with this backend, whose service ends trials by its own "
+                f"rules. Remove {spelled(name)}"
+            )
+    if search.scheduler is not None and search.strategy == "hyperband":
+        raise InputError(
+            f"{spelled('strategy')} hyperband has a scheduler of its own. Write {spelled('strategy')} "
+            f"bayesian, or remove {spelled('scheduler')}"
+        )
 
 
 def _with_stopping_rules() -> Iterator[str]:

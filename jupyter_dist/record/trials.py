@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..folder import RunFolder, trial_id
@@ -25,7 +26,7 @@ from ..search.spec import Search
 from .metrics.points import to_number
 from .scaling.measurement import Measurement
 
-__all__ = ["Trial", "TrialLedger", "best", "read", "search_of"]
+__all__ = ["Trial", "TrialLedger", "best", "of_parents", "overall_best", "read", "search_of"]
 
 RUNNING, SUCCEEDED, PRUNED, FAILED, STOPPED = "running", "succeeded", "pruned", "failed", "stopped"
 
@@ -112,3 +113,22 @@ def best(trials: Iterable[Trial], search: Search) -> Trial | None:
         if found is None or found.value is None or search.better(trial.value, found.value):
             found = trial
     return found
+
+
+def of_parents(root: Path, search: Search) -> Iterator[Trial]:
+    """Yield the trials of the parents that are runs below `root`. A removed parent has none."""
+    for parent in search.parents:
+        if ":" not in parent:
+            yield from read(RunFolder(root / parent)).trials
+
+
+def overall_best(root: Path, trials: Iterable[Trial], search: Search) -> Trial | None:
+    """Return the best of these trials and of the parents' trials, if the parents had the same cell and data.
+
+    A trial of a parent that is no run below `root` has the number -1, and BACKEND:JOB as its run's id.
+    """
+    if search.transfer:
+        return best(trials, search)
+    known = None if search.warm is None else search.warm.best
+    elsewhere = [] if known is None else [Trial(-1, known.job, known.parameters, SUCCEEDED, known.value)]
+    return best([*trials, *of_parents(root, search), *elsewhere], search)

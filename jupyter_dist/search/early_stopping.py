@@ -8,10 +8,11 @@ An error message continues a sentence that begins with the flag's name.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, cast, get_args
+
+from .written_call import read_call
 
 __all__ = ["ALONE", "WRITTEN", "Kind", "Policy", "read_policy"]
 
@@ -50,22 +51,12 @@ class Policy:
 
 def read_policy(text: str) -> Policy:
     """Parse a policy. Raises ValueError, whose message contains a valid form."""
-    match = re.fullmatch(r"(\w+)\s*(?:\((.*)\))?", text.strip())
-    if match is None or match[1] not in _OWN:
+    call = read_call(text, {kind: (*own, *_OF_ALL) for kind, own in _OWN.items()})
+    if call is None:
         known = ", ".join(_EXAMPLES.values())
         raise ValueError(f"needs {known}, or no value for the backend's own rule, got {text!r:.80}")
-    kind = cast(Kind, match[1])
-    found: dict[str, float] = {}
-    for piece in filter(None, map(str.strip, (match[2] or "").split(","))):
-        name, _, value = map(str.strip, piece.partition("="))
-        if name not in (*_OWN[kind], *_OF_ALL):
-            raise ValueError(
-                f"{kind} has no parameter {name!r:.80}. Its parameters are "
-                f"{', '.join((*_OWN[kind], *_OF_ALL))}"
-            )
-        if name in found:
-            raise ValueError(f"{kind} sets {name} twice. Write it once")
-        found[name] = _number(name, value)
+    kind = cast(Kind, call[0])
+    found = {name: _number(name, value) for name, value in call[1].items()}
     own = {name: found[name] for name in _OWN[kind] if name in found}
     if _OWN[kind] and len(own) != 1:
         raise ValueError(f"{kind} needs {' or '.join(_OWN[kind])}, as in {_EXAMPLES[kind]}")

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from .dimensions import Choice, Dimension, Value, from_json
+from .schedulers import VALUES, Condition, Scheduler, read_conditions, read_scheduler
 
 __all__ = [
     "RANKS",
     "STRATEGIES",
     "THROUGHPUT",
     "Goal",
+    "KnownBest",
     "Search",
     "Strategy",
+    "WarmStart",
     "read_objective",
-    "read_parent",
+    "read_parents",
     "read_sizes",
 ]
 
@@ -29,6 +34,33 @@ RANKS, THROUGHPUT = "ranks", "throughput"
 """What --scaling varies, and what it measures."""
 _MOST_SIZES = 32
 _WORDS: dict[str, Goal] = {"max": "max", "maximize": "max", "min": "min", "minimize": "min"}
+
+
+_PARENT = re.compile(r"[^\s:,]+|sagemaker:[A-Za-z0-9][A-Za-z0-9-]{0,31}")
+"""A run, or a tuning job of the one platform whose own tuning can start with another."""
+_KINDS = (":identical", ":transfer")
+
+
+@dataclass(frozen=True)
+class KnownBest:
+    """The best trial of a parent that jupyter-dist did not start."""
+
+    job: str
+    """BACKEND:JOB, which `attach` accepts."""
+    value: float
+    parameters: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """What a platform has answered about the parents of a search."""
+
+    jobs: tuple[str, ...]
+    """The parents' names on the platform."""
+    fixed: Mapping[str, str]
+    """Fixed parameters that only the parents have, and that the platform requires again."""
+    best: KnownBest | None = None
+    """The best trial of the parents that jupyter-dist did not start."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +78,16 @@ class Search:
     """Whether a trial is ended if it does worse than others did at the same step."""
     policy: str | None = None
     """Rule for ending trials, as the user wrote it (early_stopping.py). None: the backend's own rule."""
-    parent: str | None = None
-    """Id of a tuning run whose trials this search starts with."""
+    scheduler: str | None = None
+    """Scheduler, as the user wrote it (schedulers.py). None: the rule of `strategy` and `early_stopping`."""
+    stop_when: str | None = None
+    """Conditions that end a trial as succeeded, as the user wrote them (schedulers.py)."""
+    parents: tuple[str, ...] = ()
+    """Tuning runs whose trials this search starts with: their ids, or BACKEND:JOB of other people's."""
     transfer: bool = False
-    """Whether the parent had another space or another cell. Then only its trials in this space count."""
+    """Whether a parent had another space or another cell. Then only its trials in this space count."""
+    warm: WarmStart | None = None
+    """The parents, if the platform itself starts with them."""
 
     seed: int | None = None
     """Seed of the choices. They repeat only if trials end in the same order with the same values."""
@@ -60,7 +98,24 @@ class Search:
 
     @property
     def prunes(self) -> bool:
-        return self.early_stopping or self.strategy == "hyperband"
+        return self.early_stopping or self.strategy == "hyperband" or self.scheduler is not None
+
+    @property
+    def schedule(self) -> Scheduler | None:
+        return None if self.scheduler is None else read_scheduler(self.scheduler)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        return () if self.stop_when is None else read_conditions(self.stop_when)
+
+    @property
+    def most_values(self) -> int | None:
+        """Return after how many values of the objective a trial has succeeded. None: there is no limit."""
+        limits = [max(1, math.ceil(one.bound)) for one in self.conditions if one.metric == VALUES]
+        schedule = self.schedule
+        if schedule is not None and schedule.own["max_t"]:
+            limits.append(schedule.own["max_t"])
+        return min(limits, default=None)
 
     def better(self, one: float, other: float) -> bool:
         return one > other if self.goal == "max" else one < other
@@ -78,13 +133,17 @@ class Search:
         return {
             **self.__dict__,
             "space": {name: one.to_json() for name, one in self.space.items()},
+            "warm": None if self.warm is None else dataclasses.asdict(self.warm),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Search:
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         space = {name: from_json(one) for name, one in data["space"].items()}
-        return cls(**{**known, "space": space, "sizes": tuple(known.get("sizes", ()))})
+        if data.get("parent") is not None:  # a run of an earlier version, which had one parent at most
+            known["parents"] = [data["parent"]]
+        of_several = {name: tuple(known.get(name, ())) for name in ("parents", "sizes")}
+        return cls(**{**known, **of_several, "space": space, "warm": _warm(known.get("warm"))})
 
     @classmethod
     def of_sizes(cls, sizes: tuple[int, ...], steps: int | None) -> Search:
@@ -104,15 +163,29 @@ def read_objective(text: str) -> tuple[Goal, str]:
     return goal, metric.strip()
 
 
-def read_parent(text: str) -> tuple[str, bool]:
-    """Parse `RUN`, `RUN:identical` or `RUN:transfer` to the run and whether it is a transfer.
+def _warm(data: Mapping[str, Any] | None) -> WarmStart | None:
+    if data is None:
+        return None
+    best = None if data["best"] is None else KnownBest(**data["best"])
+    return WarmStart(tuple(data["jobs"]), data["fixed"], best)
+
+
+def read_parents(text: str) -> tuple[tuple[str, ...], bool]:
+    """Parse `RUN`, `RUN,sagemaker:JOB` or `RUN:transfer` to the parents and whether it is a transfer.
 
     Raises ValueError.
     """
-    run, _, kind = text.partition(":")
-    if not run.strip() or kind not in ("", "identical", "transfer"):
-        raise ValueError(f"needs the id of a tuning run, RUN:identical or RUN:transfer, got {text!r}")
-    return run.strip(), kind == "transfer"
+    kind = next((kind for kind in _KINDS if text.endswith(kind)), "")
+    parents = tuple(map(str.strip, text.removesuffix(kind).split(",")))
+    if not all(map(_PARENT.fullmatch, parents)):
+        raise ValueError(
+            "needs the id of a tuning run, or sagemaker:JOB, or several with commas, then optionally "
+            f":identical or :transfer, got {text!r:.100}"
+        )
+    twice = next((name for number, name in enumerate(parents) if name in parents[:number]), None)
+    if twice is not None:
+        raise ValueError(f"names {twice} twice. Write it once")
+    return parents, kind == ":transfer"
 
 
 def read_sizes(text: object) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from ..errors import DistError, InputError, RunFailed, RunStopped
 from ..folder import RunFolder
 from ..job import Job, State, Status, rank_count
 from ..launch import submission
-from ..manage import run_model, stack_request, trace_request
+from ..manage import run_experiment, run_model, stack_request, trace_request
 from ..manage import stop as stop_runs
 from ..queries.rank_reports import said
 from ..record import reader, run_labels
@@ -160,7 +160,9 @@ class Run:
         """The trials of a tuning run so far, one row each.
 
         The columns are number, state, value (of the objective), one for each parameter, reason, started,
-        ended and run. The times are datetimes in UTC. `run` is the trial's id, which `attach` accepts.
+        ended, run and job. The times are datetimes in UTC. `run` is the trial's id, which `attach` accepts.
+        It is None if somebody else has started the tuning. `job` is the name that the platform's tuning has
+        given to the trial's job, or None.
         Raises DistError if the run is not a tuning run.
         """
         return trial_table.frame(self.folder)
@@ -185,10 +187,23 @@ class Run:
     def best(self) -> Run:
         """The best trial of a tuning run so far, as a run with `results` and `metrics`.
 
-        Its parameters are in `job.trial["parameters"]`.
-        Raises DistError if no trial has succeeded yet, or the run is not a tuning run.
+        Its parameters are in `job.trial["parameters"]`. If the tuning run began with the trials of others
+        (`--warm-start`, without :transfer), the best one of them all counts.
+        Raises DistError if no trial has succeeded yet, or the run is not a tuning run. If jupyter-dist did
+        not start the best one, the DistError names its job.
         """
         return Run(trial_table.best(self.folder))
+
+    @property
+    def experiment(self) -> pandas.DataFrame:
+        """All runs of the platform's experiment that has this run (`--experiment`), a row for each.
+
+        The columns are name, component, trial, state, started and ended, then a column for each parameter,
+        for the last value of each metric, and for the address of each input and output. The rows include runs
+        of other people, tuning runs and their trials. Blocks while the platform is asked. Raises DistError if
+        the run is in no experiment. Only `sagemaker` has experiments.
+        """
+        return run_experiment.frame(self.job)
 
     @property
     def model(self) -> Path:

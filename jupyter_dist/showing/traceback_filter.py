@@ -7,6 +7,7 @@ above it would repeat them, and would end with the traceback of a rank that is n
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
 from ..folder import RunFolder
@@ -37,6 +38,7 @@ class TracebackFilter:
     def __init__(self, folder: RunFolder, attempt: int, limit: int) -> None:
         self._folder, self._attempt, self._limit = folder, attempt, limit
         self._held: dict[int, _Held] = {}
+        self._files: dict[int, str] = {}
 
     def take(self, rank: int, text: str) -> list[str]:
         """Add a line of a rank's log. Returns the lines to show now, of this and of earlier lines."""
@@ -45,7 +47,11 @@ class TracebackFilter:
         if held is not None and held.whole:
             return [text]
         if held is None:
-            # The rank writes the traceback to its file before its log.
+            # The rank writes the traceback to its file before its log. Most lines have no such file.
+            if rank not in self._files:
+                self._files[rank] = str(self._folder.rank(self._attempt, rank).error)
+            if not os.path.exists(self._files[rank]):
+                return [text]
             written = traceback_of(self._folder, self._attempt, rank)
             if not written:
                 return [text]

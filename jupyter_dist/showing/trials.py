@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .. import backends
 from ..errors import DistError
 from ..folder import RunFolder
 from ..job import Job
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["TrialLines", "best", "frame", "headline", "parameters_line", "rows"]
 
 
-_FIRST, _LAST = ("number", "state", "value"), ("reason", "started", "ended", "run")
+_FIRST, _LAST = ("number", "state", "value"), ("reason", "started", "ended", "run", "job")
 _SHOWN = 12
 _VALUE = 40
 
@@ -37,6 +38,7 @@ def frame(folder: RunFolder) -> pandas.DataFrame:
     import pandas
 
     search, found = _tuning(folder)
+    are_runs = reader.job(folder).backend == backends.TRIALS
     # A parameter may have the name of one of our columns. Then the parameter is renamed.
     shown = {name: name if name not in (*_FIRST, *_LAST) else f"{name}_" for name in search.space}
     table = [
@@ -48,7 +50,8 @@ def frame(folder: RunFolder) -> pandas.DataFrame:
             "reason": trial.reason,
             "started": trial.started,
             "ended": trial.ended,
-            "run": trial.run_id,
+            "run": trial.run_id if are_runs else None,
+            "job": _job_of(trial),
         }
         for trial in found
     ]
@@ -61,13 +64,32 @@ def frame(folder: RunFolder) -> pandas.DataFrame:
 
 
 def best(folder: RunFolder) -> RunFolder:
-    """Return the folder of the best trial. Raises DistError."""
+    """Return the folder of the best trial, which may be a trial of a parent. Raises DistError."""
     search, found = _tuning(folder)
-    trial = trials.best(found, search)
+    trial = trials.overall_best(folder.path.parent, found, search)
     if trial is None:
         why = next((f"; trial {one.number}: {one.reason}" for one in found if one.reason), "")
         raise DistError(f"no trial of run {folder.id} has succeeded{why or ' yet'}")
-    return RunFolder(folder.path.parent / trial.run_id)
+    place = RunFolder(folder.path.parent / trial.run_id)
+    elsewhere = trial.run_id
+    if ":" not in elsewhere:
+        if trial.handle is None or place.job.exists():
+            return place
+        elsewhere = f"{reader.job(folder).where}:{_job_of(trial)}"
+    of = " of a parent" if trial.number < 0 else ""
+    raise DistError(
+        f"the best trial is {elsewhere}{of}, with {_value(trial, search)}: {parameters_line(trial)}. "
+        f"To show it: jupyter_dist.attach({elsewhere!r})"
+    )
+
+
+def _job_of(trial: Trial) -> str | None:
+    """Return the name that a platform's tuning has given to the trial's job."""
+    return next(map(str, (trial.handle or {}).values()), None)
+
+
+def _value(trial: Trial, search: Search) -> str:
+    return f"{one_line(search.metric, 60)} {number(trial.value or 0.0)}"
 
 
 def headline(job: Job, folder: RunFolder) -> str:
@@ -83,9 +105,14 @@ def headline(job: Job, folder: RunFolder) -> str:
     if RUNNING in states:
         text += f", {states.count(RUNNING)} running"
     first = trials.best(found, search)
-    if first is not None and first.value is not None:
-        value = f"{one_line(search.metric, 60)} {number(first.value)}"
-        text += f"; best {value}: {parameters_line(first)} (trial {first.number})"
+    if first is not None:
+        text += f"; best {_value(first, search)}: {parameters_line(first)} (trial {first.number})"
+    overall = trials.overall_best(folder.path.parent, found, search)
+    if overall is not None and overall is not first:
+        word = "best" if first is None else "better"
+        text += (
+            f"; {word} in a parent, {_value(overall, search)}: {parameters_line(overall)} ({overall.run_id})"
+        )
     return text
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .. import backends, folder
-from ..errors import InputError, RunNotFound
+from ..errors import DistError, InputError, RunNotFound
 from ..folder import RunFolder
 from ..job import Job
 from ..launch import submission
@@ -33,16 +34,22 @@ def _own(job: str) -> RunFolder | None:
     """
     found = _RUN_ID.search(job)
     if found is None:
-        return None
+        return _trial_of(job, folder.runs(trials=True))
     try:
         run = folder.find_exact(found[0])
     except RunNotFound:
         return None
-    for trial in folder.trials_of(run):
-        handle = (reader.job(trial).trial or {}).get("handle") or {}
-        if job in handle.values():
-            return trial
-    return run
+    return _trial_of(job, folder.trials_of(run)) or run
+
+
+def _trial_of(job: str, runs: Iterable[RunFolder]) -> RunFolder | None:
+    """Return the trial among these runs that a platform's tuning has started as that job."""
+    for run in runs:
+        with contextlib.suppress(RunNotFound):
+            handle = (reader.job(run).trial or {}).get("handle") or {}
+            if job in handle.values():
+                return run
+    return None
 
 
 def refuse_flags(given: Mapping[str, Any], shows: backends.Showing | None = None) -> None:
@@ -57,6 +64,18 @@ def refuse_flags(given: Mapping[str, Any], shows: backends.Showing | None = None
                 f"{name} works only with a job that jupyter-dist did not start, as in "
                 f"{' or '.join(of)}. Remove it"
             )
+
+
+def _fields(shows: backends.Showing, job: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the backend that shows the job, and the fields of the run's job. Blocks. Raises DistError."""
+    try:
+        return shows.by, backends.declared(shows.by).adopt(job, given)  # type: ignore[attr-defined]
+    except DistError as error:
+        if shows.tuning_by is not None:
+            with contextlib.suppress(DistError):
+                tuning = backends.declared(shows.tuning_by)
+                return shows.tuning_by, tuning.adopt(job, given)  # type: ignore[attr-defined]
+        raise error
 
 
 def adopt(name: str, given: Mapping[str, Any]) -> RunFolder:
@@ -74,18 +93,22 @@ def adopt(name: str, given: Mapping[str, Any]) -> RunFolder:
     own = _own(job)
     if own is not None:
         return own
-    fields = backends.declared(shows.by).adopt(job, given)  # type: ignore[attr-defined]
+    by, fields = _fields(shows, job, given)
+    started_by = fields.pop("id", None)
+    with contextlib.suppress(RunNotFound):
+        if started_by is not None:
+            return folder.find_exact(started_by)
     for known_run in folder.runs():
         try:
             found = reader.job(known_run)
         except RunNotFound:
             continue
-        if found.backend == shows.by and dict(found.options) == fields["options"]:
+        if found.backend == by and dict(found.options) == fields["options"]:
             return known_run
     now = time.time()
     made = Job(
         id=folder.new_id(),
-        backend=shows.by,
+        backend=by,
         created=now,
         cwd=os.getcwd(),
         python=sys.executable,

@@ -37,9 +37,9 @@ def attach(
 
     Args:
         run_id: the id, or its beginning or end. By default the newest run. BACKEND:JOB is a job that somebody
-            else has started, and gets a run that shows it: `sagemaker:JOB` is a training job, `azureml:JOB` a
-            job of Azure Machine Learning, and `kubernetes:KIND/NAME` a job in a cluster, such as
-            `kubernetes:pytorchjob/train` or `kubernetes:NAMESPACE/job/NAME`.
+            else has started, and gets a run that shows it: `sagemaker:JOB` is a training job or a tuning job,
+            `azureml:JOB` a job of Azure Machine Learning, and `kubernetes:KIND/NAME` a job in a cluster, such
+            as `kubernetes:pytorchjob/train` or `kubernetes:NAMESPACE/job/NAME`.
         follow: show the run's output until it ends. An interrupt then leaves the run alone.
         options: where such a job is, as the flags of `%dist attach`: `region` and `profile` for `sagemaker`,
             `context` for `kubernetes`, `subscription`, `resource_group` and `workspace` for `azureml`.

@@ -52,6 +52,8 @@ def run(
     parallel: int | None = None,
     strategy: str | None = None,
     early_stopping: bool | str | None = None,
+    scheduler: str | None = None,
+    stop_when: str | None = None,
     warm_start: str | None = None,
     seed: int | None = None,
     scaling: str | Sequence[int] | None = None,

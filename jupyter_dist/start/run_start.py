@@ -77,9 +77,9 @@ def launch_payload(
 
 
 def _for_trials(plan: Plan, payload: payload_builder.Payload | None = None) -> Plan:
-    """Return the plan after checking its search against its parent and, with a payload, the cell's names.
+    """Return the plan after checking its search against its parents and, with a payload, the cell's names.
 
-    Raises DistError.
+    Blocks if a platform has the parents. Raises DistError.
     """
     if plan.search is None or plan.search.sizes:
         return plan
@@ -94,7 +94,9 @@ def _for_trials(plan: Plan, payload: payload_builder.Payload | None = None) -> P
                     f"trial would be the same. Use {name} in the cell, or correct the name"
                 )
         _refuse_overwritten(payload.header["source"], plan.search.space)
-    return dataclasses.replace(plan, search=warm_start.check(plan.search))
+    options = plan.options.model_dump(mode="json")
+    search = warm_start.check(plan.search, plan.backend, options, plan.world_size)
+    return dataclasses.replace(plan, search=search)
 
 
 def _refuse_overwritten(source: str, names: Collection[str]) -> None:
@@ -251,9 +253,10 @@ def _launch(
 def describe(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin) -> dict[str, Any]:
     """Return as JSON what `start_cell` would start.
 
-    The cell is checked as well. Starts and writes nothing.
+    The cell and the parents of a search are checked as well. Starts and writes nothing.
     """
     payload = payload_of_cell(source, namespace, plan, origin)
+    plan = _for_trials(plan, payload)
     return {
         "backend": plan.backend.name,
         "np": plan.world_size,

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import TextIO
 
 from ..folder import RunFolder, write_bytes
 from ..job import RankState, Status
@@ -99,5 +100,12 @@ def open_log(path: Path) -> None:
     os.dup2(file, 2)
     os.close(file)
     os.close(null)
-    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
-    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is not _streams.get(fd):  # a session's supervisor opens one log after another
+            _streams[fd] = open(
+                fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+            )
+            setattr(sys, name, _streams[fd])
+
+
+_streams: dict[int, TextIO] = {}

@@ -19,4 +19,5 @@ is stored.
     ledger.py          the trial ledger, written before each step
     trial_runs.py      a trial's folder, and its start
     warm_start.py      the trials of a parent
+    attached_tuning.py the backend of a run that shows a tuning job of somebody else
 """

@@ -20,9 +20,16 @@ class Ledger:
     def __init__(self, folder: RunFolder) -> None:
         self._file = LineFile(folder.trials)
 
-    def begun(self, number: int, parameters: Mapping[str, Any], handle: Mapping[str, Any] | None) -> None:
+    def begun(
+        self,
+        number: int,
+        parameters: Mapping[str, Any],
+        handle: Mapping[str, Any] | None,
+        at: float | None = None,
+    ) -> None:
+        """`at`: when the trial began, in seconds since the epoch. None: now."""
         found_by = {} if handle is None else {"handle": dict(handle)}
-        self._write({"number": number, "parameters": dict(parameters), **found_by, "time": time.time()})
+        self._write({"number": number, "parameters": dict(parameters), **found_by, "time": at or time.time()})
 
     def ended(
         self,
@@ -32,7 +39,9 @@ class Ledger:
         steps: Sequence[tuple[int, float]],
         reason: str | None,
         measured: Mapping[str, Any] | None = None,
+        at: float | None = None,
     ) -> None:
+        """`at`: when the trial ended, in seconds since the epoch. None: now."""
         told = [[step, at if math.isfinite(at) else _word(at)] for step, at in steps]
         self._write(
             {
@@ -41,7 +50,7 @@ class Ledger:
                 "value": value,
                 "steps": told,
                 "reason": reason,
-                "time": time.time(),
+                "time": at or time.time(),
                 **({} if measured is None else {"measured": dict(measured)}),
             }
         )

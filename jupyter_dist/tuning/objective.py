@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Sequence
 
 from ..folder import RunFolder
 from ..job import Job
 from ..record import reader
 from ..record.metrics import points
+from ..search.schedulers import VALUES, Condition
 
-__all__ = ["Objective", "is_reported"]
+__all__ = ["Objective", "counted", "is_reported"]
 
 _PATTERNS_EVERY_S = 1.0
 """Interval for metrics from the log. Each time the whole log is read again."""
@@ -30,12 +32,43 @@ def is_reported(index: int) -> bool:
     return index % (1 << max(0, (index // _ALL_UP_TO).bit_length())) == 0
 
 
+_places: list[int] = []
+
+
+def counted(reported: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Return each reported value with the number of values that its trial had logged by then."""
+    return [(_place(index), value) for index, (_, value) in enumerate(reported)]
+
+
+def _place(number: int) -> int:
+    while len(_places) <= number:
+        index = _places[-1] if _places else 0
+        while not is_reported(index):
+            index += 1
+        _places.append(index + 1)
+    return _places[number]
+
+
 class Objective:
     """Follower of one trial. Each `refresh` reads what is new."""
 
-    def __init__(self, folder: RunFolder, job: Job, metric: str) -> None:
-        self._folder, self._metric = folder, metric
+    def __init__(
+        self,
+        folder: RunFolder,
+        job: Job,
+        metric: str,
+        *,
+        most: int | None = None,
+        conditions: Sequence[Condition] = (),
+    ) -> None:
+        """Store the arguments.
+
+        `most`: number of values after which the others do not count. `conditions`: those that end the trial.
+        """
+        self._folder, self._metric, self._most = folder, metric, most
+        self._conditions, self._met = conditions, ""
         self._in_log = metric in job.metrics
+        self._reads_log = self._in_log or any(one.metric in job.metrics for one in conditions)
         self._looked = 0.0
         self._attempt = -1
         self._offsets: dict[int, int] = {}
@@ -46,7 +79,16 @@ class Objective:
     @property
     def series(self) -> list[tuple[int, float]]:
         """Return (step, value) in the order in which they were logged."""
-        return self._series[min(self._series)] if self._series else []
+        return self._series[min(self._series)][: self._most] if self._series else []
+
+    @property
+    def reached(self) -> str:
+        """Return why the trial has done enough. Empty if it has not, or has no value yet."""
+        count = len(self.series)
+        self._meet(VALUES, count)
+        if not self._met and count == self._most:
+            return f"max_t={count}"
+        return self._met if count else ""
 
     @property
     def reported(self) -> list[tuple[int, float]]:
@@ -67,15 +109,17 @@ class Objective:
         """Read what is new. `final`: the trial has ended, so read everything."""
         attempt = max(self._folder.attempts(), default=0)
         if attempt != self._attempt:
-            self._attempt, self._offsets, self._series = attempt, {}, {}
+            self._attempt, self._offsets, self._series, self._met = attempt, {}, {}, ""
         for rank in self._folder.ranks(attempt):
             self._read(rank)
-        if self._in_log and (final or time.monotonic() - self._looked > _PATTERNS_EVERY_S):
+        if self._reads_log and (final or time.monotonic() - self._looked > _PATTERNS_EVERY_S):
             self._looked = time.monotonic()
-            self._series = {}
+            if self._in_log:
+                self._series = {}
             for point in points.points(self._folder, attempt):
                 self.names.add(point.name)
-                if point.name == self._metric:
+                self._meet(point.name, point.value)
+                if self._in_log and point.name == self._metric:
                     self._take(point.rank, point.step, point.value)
 
     def _read(self, rank: int) -> None:
@@ -97,9 +141,17 @@ class Objective:
             if not isinstance(values, dict):
                 continue
             self.names.update(values)
+            for condition in self._conditions:
+                if condition.metric in values:
+                    self._meet(condition.metric, points.to_number(values[condition.metric]))
             if self._metric in values and not self._in_log:
                 step, value = event.data.get("step"), points.to_number(values[self._metric])
                 self._take(rank, step if isinstance(step, int) else None, value)
+
+    def _meet(self, metric: str, value: float) -> None:
+        for condition in self._conditions:
+            if condition.metric == metric and condition.holds(value):
+                self._met = self._met or str(condition)
 
     def _take(self, rank: int, step: int | None, value: float) -> None:
         series = self._series.setdefault(rank, [])

@@ -17,6 +17,7 @@ class Throughput:
     """Has the interface of `Objective`, for --scaling."""
 
     reported: tuple[tuple[int, float], ...] = ()
+    reached = ""
     measured: Mapping[str, Any] | None = None
     """The measurement of a run that has ended, as JSON."""
 

@@ -48,6 +48,7 @@ _IMPORTANCE_EVERY_S = 5.0
 _PRUNED_BECAUSE = "pruned at step "
 _ENOUGH_BECAUSE = "another rank has finished the steps of --steps"
 _ENOUGH_AFTER_S = 10.0
+_REACHED_BECAUSE = "the trial has reached "
 
 
 @dataclass
@@ -188,7 +189,13 @@ class Tuning:
         objective = (
             Throughput(place, trial.parameters[RANKS])
             if self.search.sizes
-            else Objective(place, self._trial_job, self.search.metric)
+            else Objective(
+                place,
+                self._trial_job,
+                self.search.metric,
+                most=self.search.most_values,
+                conditions=self.search.conditions,
+            )
         )
         running = self._running[trial.number] = _Running(trial, place, objective, options or {})
         if place.state.exists():
@@ -211,6 +218,8 @@ class Tuning:
         if status.state is State.PENDING or self._may_yet_start(running, status):
             return
         running.objective.refresh(final=status.state.ended)
+        if not status.state.ended:
+            self._end_if_reached(running)
         if self.search.steps and not status.state.ended:
             self._end_if_enough(running, status)
         if self.search.prunes and not running.hopeless and not status.state.ended:
@@ -237,6 +246,12 @@ class Tuning:
             running.place.request(
                 "stop", f"{_PRUNED_BECAUSE}{reported[-1][0]}: other trials did better by then"
             )
+            running.hopeless = True
+
+    def _end_if_reached(self, running: _Running) -> None:
+        reached = running.objective.reached
+        if reached and not running.hopeless:
+            running.place.request("stop", f"{_REACHED_BECAUSE}{reached}")
             running.hopeless = True
 
     def _end_if_enough(self, running: _Running, status: Status) -> None:
@@ -315,7 +330,7 @@ class Tuning:
 
 
 def _is_enough(status: Status) -> bool:
-    return (status.reason or "").startswith(_ENOUGH_BECAUSE)
+    return (status.reason or "").startswith((_ENOUGH_BECAUSE, _REACHED_BECAUSE))
 
 
 def _resume(place: RunFolder) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 __all__ = ["boot_id", "start_ticks"]
 
 
+@functools.cache
 def boot_id() -> str:
     """Return an id that differs between boots of this machine. Empty if there is no /proc."""
     try:

@@ -215,6 +215,18 @@ def test_horovod_pytorch(tmp_path: Path) -> None:
     check(run_and_show("horovod-pytorch.ipynb", tmp_path), epochs=12)
 
 
+@pytest.mark.needs("horovod", "torch", "sklearn", "pandas")
+def test_compare_distributions() -> None:
+    done = execute(ROOT / "notebooks" / "compare-distributions.ipynb")
+    assert done.returncode == 0, done.stdout + done.stderr
+    profile = r"^DDP +0 +\d+( +0\.\d+){4} +\d+\.\d+\n +1 .*\nHorovod +0 +\d+( +0\.\d+){4} +\d+\.\d+\n +1 "
+    assert re.search(profile, done.stdout, re.MULTILINE), done.stdout
+    scaling = (
+        r"^DDP +1 +\d+\.\d+ +samples/s +1\.00 .*\n +2 .*\nHorovod +1 +\d+\.\d+ +samples/s +1\.00 .*\n +2 "
+    )
+    assert re.search(scaling, done.stdout, re.MULTILINE), done.stdout
+
+
 @pytest.mark.needs("ray", "horovod", "torch", "sklearn")
 def test_ray_horovod_elastic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_worker_niceness", "0")  # else all that other tests do comes first
@@ -327,6 +339,7 @@ def test_a_failing_cell_fails_the_notebook(tmp_path: Path) -> None:
 
 NEEDS = {
     "azureml": ("azure.identity", "azure.storage.blob", "torch", "sklearn", "matplotlib"),
+    "compare-distributions": ("horovod", "torch", "sklearn", "pandas"),
     "databricks": ("databricks.sdk", "torch", "sklearn"),
     "horovod-keras": ("horovod", "tensorflow", "sklearn"),
     "horovod-pytorch": ("horovod", "torch", "sklearn"),

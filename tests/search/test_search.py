@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
+import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 
 import jupyter_dist
 from jupyter_dist.errors import InputError, MissingEngine
+from jupyter_dist.folder import RunFolder
 from jupyter_dist.options import OF_TUNING
 from jupyter_dist.plan import search_plan
 from jupyter_dist.plan.run_plan import Plan, make_plan, read_command_line
@@ -21,9 +25,11 @@ from jupyter_dist.record import trials
 from jupyter_dist.record.trials import Trial
 from jupyter_dist.search.dimensions import Choice, Dimension, Real, Whole, from_json
 from jupyter_dist.search.notation import as_text, read_dimension
-from jupyter_dist.search.spec import Search
+from jupyter_dist.search.schedulers import read_scheduler
+from jupyter_dist.search.spec import KnownBest, Search, WarmStart, read_parents
 from jupyter_dist.start import function
 
+TUNED = "--tune x=int(1,3) --objective max:a"
 REVERSE = Real(0.1, 0.9, scaling="ReverseLogarithmic")
 
 
@@ -145,7 +151,7 @@ def test_flags_become_a_search() -> None:
         20,
         4,
         "hyperband",
-        parent="3f2a",
+        parents=("3f2a",),
         transfer=True,
     )
     assert found.prunes
@@ -178,6 +184,33 @@ def test_flags_become_a_search() -> None:
             "A grid search needs a finite list of values, and x=uniform(0, 1) is",
         ),
         ("--tune x=int(1,3) --objective max:a --strategy best", "--strategy needs one of random, bayesian"),
+        (f"{TUNED} --scheduler sha", "--scheduler needs asha, hyperband, median, as in"),
+        (f"{TUNED} --scheduler bohb(max_t=3)", "--scheduler cannot be bohb: write hyperband, with"),
+        (f"{TUNED} --scheduler pbt", "--scheduler cannot be pbt: a trial is a run of its own"),
+        (
+            f"{TUNED} --scheduler asha(max=1)",
+            "--scheduler asha has no parameter 'max'. Its parameters are",
+        ),
+        (f"{TUNED} --scheduler asha(max_t=0)", "--scheduler max_t must be a whole number"),
+        (
+            f"{TUNED} --scheduler asha(reduction_factor=1)",
+            "--scheduler reduction_factor must be a whole number",
+        ),
+        (
+            f"{TUNED} --scheduler asha(max_t=2,grace_period=3)",
+            "--scheduler asha has a max_t of 2",
+        ),
+        (
+            f"{TUNED} --scheduler median --early-stopping",
+            "--scheduler cannot be combined with",
+        ),
+        (f"{TUNED} --scheduler asha --strategy hyperband", "--strategy hyperband has a scheduler of its own"),
+        ("--scheduler asha", "--scheduler works only with --tune"),
+        (f"{TUNED} --stop-when a=3", "--stop-when needs METRIC>=NUMBER or METRIC<=NUMBER"),
+        (f"{TUNED} --stop-when a>=inf", "--stop-when needs METRIC>=NUMBER or METRIC<=NUMBER"),
+        (f"{TUNED} --stop-when training_iteration<=3", "--stop-when training_iteration only grows. Write"),
+        (f"{TUNED} --stop-when a>=b", "--stop-when needs METRIC>=NUMBER or METRIC<=NUMBER"),
+        (f"{TUNED} --backend azureml --scheduler asha", "--scheduler does not work with this backend"),
         ("--tune x=int(1,3) --objective max:a --warm-start a:b", "--warm-start needs the id of a tuning run"),
         (
             "--tune x=int(1,3) --objective max:a --strategy random --warm-start ab12",
@@ -187,6 +220,27 @@ def test_flags_become_a_search() -> None:
 )
 def test_flags_that_do_not_fit(line: str, said: str) -> None:
     assert refused(line).startswith(said)
+
+
+def test_schedulers_and_conditions() -> None:
+    line = (
+        f"{TUNED} --scheduler 'median( grace_period = 2 )' --stop-when 'a:b<=1e-3, training_iteration >= 4'"
+    )
+    found = plan(line).search
+    assert found is not None
+    assert found.prunes
+    assert Search.from_json(found.to_json()) == found
+    assert found.schedule is not None
+    assert found.schedule.own == {"max_t": 0, "grace_period": 2, "min_samples_required": 3}
+    assert found.most_values == 4
+    limited = plan(f"{TUNED} --scheduler asha(max_t=3) --stop-when training_iteration>=4").search
+    assert limited is not None
+    assert limited.most_values == 3
+    assert dataclasses.replace(limited, stop_when="training_iteration>=0.5").most_values == 1
+    assert [str(one) for one in found.conditions] == ["a:b<=0.001", "training_iteration>=4"]
+    assert [one.holds(0.002) for one in found.conditions] == [False, False]
+    sizes = {"max_t=1": 1, "max_t=8": 2, "max_t=81": 5, "max_t=80": 4, "max_t=125,reduction_factor=5": 4}
+    assert {own: read_scheduler(f"hyperband({own})").brackets for own in sizes} == sizes
 
 
 def test_optuna_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,3 +288,41 @@ def test_what_is_named_like_an_option_of_tuning_goes_to_the_function() -> None:
         split(lambda steps: steps, steps=4, scaling=[1, 2])
     with pytest.raises(InputError, match=r"early_stopping works only with tune\. Add the values to try"):
         jupyter_dist.run(lambda: None, np=1, early_stopping=True)
+
+
+def test_parents_of_a_search() -> None:
+    assert read_parents("ab12") == (("ab12",), False)
+    assert read_parents("ab12:identical") == (("ab12",), False)
+    assert read_parents("ab12, cd34,sagemaker:theirs:transfer") == (
+        ("ab12", "cd34", "sagemaker:theirs"),
+        True,
+    )
+    for wrong in ("", "a,", "a:b", "azureml:job", "sagemaker:", "sagemaker:a_b", ":transfer"):
+        with pytest.raises(ValueError, match="needs the id of a tuning run, or sagemaker:JOB"):
+            read_parents(wrong)
+    with pytest.raises(ValueError, match="names ab12 twice"):
+        read_parents("ab12,ab12")
+    search = Search({"x": Whole(1, 3)}, "min", "loss", 3, 1, "bayesian", parents=("ab12",))
+    old = {**search.to_json(), "parent": "ab12"}
+    del old["parents"], old["warm"]
+    assert Search.from_json(old) == search, "of a run of an earlier version"
+
+
+def test_the_best_of_a_parent_counts_unless_the_parent_had_other_data(tmp_path: Path) -> None:
+    (tmp_path / "ab12").mkdir()
+    parents = RunFolder(tmp_path / "ab12")
+    begun = {"number": 0, "parameters": {"x": 2}, "time": 1.0}
+    ended = {"number": 0, "state": "succeeded", "value": 0.5, "steps": [], "time": 2.0}
+    parents.trials.write_text(f"{json.dumps(begun)}\n{json.dumps(ended)}\n")
+    search = Search({"x": Whole(1, 3)}, "min", "loss", 3, 1, "bayesian", parents=("ab12", "gone"))
+    own = [Trial(0, "r-t0", {"x": 1}, "succeeded", 0.75)]
+
+    def best(search: Search) -> str:
+        found = trials.overall_best(tmp_path, own, search)
+        assert found is not None
+        return found.run_id
+
+    assert best(search) == "ab12-t0"
+    assert best(dataclasses.replace(search, transfer=True)) == "r-t0"
+    known = WarmStart(("a", "b"), {}, KnownBest("sagemaker:b-001", 0.25, {"x": "3"}))
+    assert best(dataclasses.replace(search, warm=known)) == "sagemaker:b-001"

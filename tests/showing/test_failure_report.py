@@ -224,7 +224,8 @@ def test_a_huge_log_is_read_from_its_end(own_folders: Path) -> None:
         ("Cannot re-initialize CUDA in forked subprocess", "--cold"),
         ("Can't pickle local object 'f.<locals>.<lambda>'", "top level"),
         ("Default process group has not been initialized", "dist.init()"),
-        ("Torch not compiled with CUDA enabled", "dist.device()"),
+        ("Torch not compiled with CUDA enabled", "write .to(dist.device()) in place of .cuda()"),
+        ("Virtual devices cannot be modified after being initialized", "in an earlier cell"),
         ("Distributed package doesn't have NCCL built in", "gloo"),
         ("bdb.BdbQuit", "`c` leaves the debugger"),
         (

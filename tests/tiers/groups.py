@@ -101,13 +101,13 @@ GROUPS = [
     Group(
         "notebooks",
         11.5,
-        ("end_to_end/test_notebooks.py::test_*",),
+        ("end_to_end/test_notebooks.py::test_*", "end_to_end/test_listings.py::test_each_row_*"),
         core=(
             "end_to_end/test_notebooks.py::test_quickstart",
             "end_to_end/test_notebooks.py::test_a_failing_cell_*",
             "end_to_end/test_notebooks.py::test_no_*",
         ),
-        watches=("notebooks", "tools/run_notebook.py"),
+        watches=("notebooks", "tools/run_notebook.py", "docs/listings.md"),
         backends=("local",),
     ),
     Group(
@@ -230,6 +230,7 @@ GROUPS = [
             "backends/ray/test_ray_clients.py::*",
             "worker/data/test_ray_datasets.py::*",
             "tuning/test_tuning_engines.py::*ray-tune*",
+            "tuning/test_ray_schedulers.py::*",
             "ui/test_ray_clusters.py::*",
         ),
         core=(
@@ -344,6 +345,7 @@ GROUPS = [
             "worker/pickling/test_trainers.py::test_lightning",
             "tuning/test_tuning.py::test_begins_with_what_a_parent_knows",
             "worker/pickling/test_notebook_objects.py::test_the_head_of_an_example_*",
+            "record/test_keras_hints.py::*",
             "worker/keras/test_keras3.py::*",
             "worker/keras/test_tf_keras.py::test_fit_on_two_workers_*",
             "worker/tensorflow/test_strategies.py::test_a_chief_trains_*",

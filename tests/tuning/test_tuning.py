@@ -211,6 +211,36 @@ def _endless_after_two(place: str, lr: int) -> None:
         time.sleep(0.02)
 
 
+def test_a_scheduler_and_conditions_end_trials() -> None:
+    """All trials would log for ever."""
+    run = start(
+        _endless,
+        tune={"lr": [5, 1, 9]},
+        strategy="grid",
+        scheduler="asha(max_t=3,grace_period=2,reduction_factor=2)",
+        stop_when="score>=9",
+    )
+    wait_for_end(run)
+    assert run.trials["state"].tolist() == ["succeeded", "pruned", "succeeded"], story(run)
+    first, weak, enough = trials_of(run.folder)
+    assert trials.read(run.folder).trials[0].steps == ((0, 5.0), (10, 5.0), (20, 5.0))
+    assert reader.status(first).reason == "the trial has reached max_t=3"
+    assert "pruned at step " in str(reader.status(weak).reason)
+    assert reader.status(enough).reason == "the trial has reached score>=9"
+    assert run.best.id == enough.id
+
+
+def _endless(lr: int) -> None:
+    import itertools
+    import time
+
+    import jupyter_dist as dist
+
+    for number in itertools.count():
+        dist.log(score=lr, step=10 * number)
+        time.sleep(0.02)
+
+
 def test_a_cell_that_always_fails_costs_three_trials() -> None:
     run = start(_fails, tune={"lr": "uniform(0,1)"}, max_jobs=50)
     wait_for_end(run)

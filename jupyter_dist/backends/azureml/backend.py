@@ -23,6 +23,7 @@ from ..platform_job import PlatformJob
 from ..platform_trial import adopted_job
 from .checks import check_command, whereabouts
 from .client import AzureMlClient, code_id, mailbox_of
+from .environments import anonymous, environment_of
 from .jobs import CommandJob
 from .mailbox_access import LIFE
 from .options import AzureMlOptions
@@ -84,7 +85,9 @@ class AzureMl(PlatformJob[CommandJob]):
         asked = AzureMlOptions(**job.options)
         workspace, name = whereabouts(asked, Path(job.cwd)).id, job_name(job.id, attempt)
         code, most_s = code_id(workspace, name), longest_s(job, _life_s(asked))
+        made = anonymous(asked)
         return {
+            **({} if made is None else {"environment": {environment_of(asked, workspace): made[1]}}),
             "hosts": host_list(asked, job.world_size),
             "mailbox": mailbox_of(asked),
             "put": f"{workspace}/jobs/{name}",

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ...errors import InputError, MissingEngine
 from ..ranks.tensorflow_roles import roles
+from .environments import environment_of
 from .options import SERVERLESS, AzureMlOptions
-from .request import environment_id, instances
+from .request import instances
 from .workspace import WorkspaceId, workspace_here
 
 __all__ = ["check_command", "check_packages", "whereabouts"]
@@ -53,12 +54,13 @@ def check_command(world_size: int, asked: AzureMlOptions) -> list[str]:
             "the backend 'azureml' needs --compute: the name of a cluster, or serverless with "
             "--instance-type Standard_NC24ads_A100_v4"
         )
-    if asked.environment is None:
+    if asked.environment is None and not asked.makes_environment:
         raise InputError(
             "the backend 'azureml' needs --environment, such as "
-            "azureml://registries/azureml/environments/acpt-pytorch-2.8-cuda12.6/versions/1"
+            "azureml://registries/azureml/environments/acpt-pytorch-2.8-cuda12.6/versions/1. Or --pip "
+            "torch==2.8.0 makes one from packages"
         )
-    environment_id(asked.environment, "")
+    environment_of(asked, "")
     for flag, given in (("--instance-type", asked.instance_type), ("--spot", asked.spot)):
         if given and asked.compute != SERVERLESS:
             raise InputError(

@@ -23,10 +23,11 @@ from ...search.spec import Search
 from .. import platform_entrypoint
 from ..platform_job import leave_files
 from ..platform_trial import take_key
+from .environments import anonymous, environment_id, environment_of
 from .jobs import CommandJob, end_job, look_again, look_at
 from .mailbox_access import MailboxAccess
 from .options import AzureMlOptions
-from .request import command_job, environment_id, host_list, job_name, longest_s
+from .request import command_job, host_list, job_name, longest_s
 from .studio_metrics import StudioMetrics
 from .sweep_request import sweep_job, sweep_name
 from .workspace import InUse, MlWorkspace, NotThere
@@ -95,6 +96,7 @@ class AzureMlClient:
         )
         program = self._program(mailbox)  # first: it reports errors of the datastore
         leave_files(mailbox)
+        self._make_environment()
         self._leave_code(name, program)
         with contextlib.suppress(InUse):
             self._workspace.jobs("PUT", name, "start a job", body, on_behalf=asked.identity == "user")
@@ -134,12 +136,15 @@ class AzureMlClient:
         body = sweep_job(search, asked, name, ranks, where, code, version=self._version(), longest_s=most_s)
         # Each trial's job has its own folder in the mailbox, with the job's name.
         program = self._program(mailbox, "$AZUREML_RUN_ID")
+        self._make_environment()
         self._leave_code(name, program)
         with contextlib.suppress(InUse):
             self._workspace.sweeps("PUT", name, "start a sweep", body, on_behalf=asked.identity == "user")
 
     def _version(self) -> str | None:
         """Return the newest version of an environment whose name contains no version."""
+        if self._asked.makes_environment:
+            return None
         name = (self._asked.environment or "").removeprefix("azureml:")
         if not environment_id(name, "").endswith("/versions/LATEST"):
             return None
@@ -148,6 +153,15 @@ class AzureMlClient:
         if not told.get("value"):
             raise NotThere(f"the workspace {self._workspace.where.workspace!r} has no environment {name!r}")
         return str(told["value"][0]["name"])
+
+    def _make_environment(self) -> None:
+        """Create the environment of --pip, --conda-file and --image, unless it exists."""
+        made = anonymous(self._asked)
+        if made is None:
+            return
+        path = environment_of(self._asked, "")
+        with contextlib.suppress(InUse):
+            self._workspace.environments("PUT", path, "make an environment from packages", made[1])
 
     def _leave_code(self, name: str, program: Mapping[str, str]) -> None:
         """Store the program of the job's machines in the workspace.

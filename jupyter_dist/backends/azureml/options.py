@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from ...cluster_form import Form
 from ...option_fields import flag
 from ..hosted import RankEnvironmentOptions
 from ..ranks.tensorflow_roles import Chief, ParameterServers
-from ..shared_options.agent import Duration, Line, OtherPythonOptions, grace_field
+from ..shared_options.agent import Duration, Line, LocalFile, OtherPythonOptions, grace_field
 from .inputs import check_inputs
 
 __all__ = ["SERVERLESS", "AzureMlOptions"]
@@ -19,15 +19,26 @@ SERVERLESS = "serverless"
 _SECRETS = ("--client-secret", "--account-key", "--sas", "--sas-token", "--access-token", "--key")
 
 
+def _several(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def _packages(value: tuple[str, ...]) -> tuple[str, ...]:
+    for each in value:
+        if not each.strip() or not each.isprintable():
+            raise ValueError(f"needs a package such as torch==2.8.0, got {each!r:.100}")
+    return value
+
+
 class AzureMlOptions(OtherPythonOptions):
     """Options of the backend `azureml`."""
 
     form: ClassVar[Form] = Form(
-        first=("compute", "instance_type", "instance_count", "environment", "input"),
+        first=("compute", "instance_type", "instance_count", "environment", "pip", "input"),
         sections={
             "Ranks": ("np", "processes_per_host", "distribution", "chief", "ps"),
             "Workspace": ("subscription", "resource_group", "workspace"),
-            "Job": ("spot", "shm_size", "identity", "datastore"),
+            "Job": ("conda_file", "image", "spot", "shm_size", "identity", "datastore"),
             "Name and labels": ("experiment", "tags"),
         },
     )
@@ -81,6 +92,29 @@ class AzureMlOptions(OtherPythonOptions):
         "Environment",
         "NAME, NAME:VERSION, or azureml://registries/azureml/environments/NAME/versions/VERSION",
         value=("NAME[:VERSION]", "the name of an environment"),
+        excludes=dict.fromkeys(("pip", "conda_file", "image"), "They make another environment"),
+    )
+    pip: Annotated[tuple[str, ...], BeforeValidator(_several), AfterValidator(_packages)] = flag(
+        (),
+        "Packages",
+        "A package for an environment that Azure makes, such as torch==2.8.0. Its Python is the notebook's. "
+        "Azure builds it once. Repeatable",
+        value=("PACKAGE", "a package as pip install accepts it"),
+        excludes={"conda_file": "A conda file has the packages of pip too"},
+    )
+    conda_file: LocalFile = flag(
+        None,
+        "Conda file",
+        "A conda file with the packages of an environment that Azure makes. It must have the notebook's "
+        "Python",
+        value=("FILE", "the path of a YAML file"),
+    )
+    image: Line = flag(
+        None,
+        "Image",
+        "The image of an environment that Azure makes, to which --pip and --conda-file add packages. "
+        "Default: Azure's image with Ubuntu and Open MPI",
+        value=("IMAGE", "the name of an image"),
     )
     distribution: Literal["pytorch", "mpi", "tensorflow"] = flag(
         "pytorch",
@@ -131,6 +165,11 @@ class AzureMlOptions(OtherPythonOptions):
         value=("NAME", "the name of a datastore"),
     )
     grace: Duration = grace_field(600)
+
+    @property
+    def makes_environment(self) -> bool:
+        """Whether the run has an environment of its own, instead of one that exists."""
+        return bool(self.pip or self.conda_file or self.image)
 
     @property
     def ranks(self) -> int | None:

@@ -5,16 +5,15 @@ https://learn.microsoft.com/rest/api/azureml/jobs/create-or-update
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from ...errors import InputError
 from ...job import Job
 from ..platform_entrypoint import PROGRAM
+from .environments import environment_of
 from .inputs import arguments, job_input
 from .options import SERVERLESS, AzureMlOptions
 
-__all__ = ["command_job", "environment_id", "host_list", "instances", "iso_duration", "job_name", "longest_s"]
+__all__ = ["command_job", "host_list", "instances", "iso_duration", "job_name", "longest_s"]
 
 _EXPERIMENT = "jupyter-dist"
 _SPARE_S = 600.0
@@ -37,19 +36,6 @@ def host_list(asked: AzureMlOptions, world_size: int) -> list[dict[str, Any]]:
     count = instances(asked, world_size)
     each = -(-world_size // count)
     return [{"name": f"node-{node}", "slots": each} for node in range(count)]
-
-
-def environment_id(name: str, workspace: str, version: str | None = None) -> str:
-    """Return the id of an environment. `version`: for a name without a version."""
-    name = name.removeprefix("azureml:")
-    if name.startswith(("//", "/subscriptions/")):
-        return f"azureml:{name}" if name.startswith("//") else name
-    name, _, own = name.partition(":")
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise InputError(
-            f"--environment needs NAME, NAME:VERSION or azureml://registries/…, got {name!r:.100}"
-        )
-    return f"{workspace}/environments/{name}/versions/{own or version or 'LATEST'}"
 
 
 def longest_s(job: Job, life_s: float | None) -> float | None:
@@ -83,7 +69,7 @@ def command_job(
         "experimentName": asked.experiment or _EXPERIMENT,
         "codeId": code,
         "command": f"python {PROGRAM}{arguments(asked.input)}",
-        "environmentId": environment_id(asked.environment or "", workspace, version),
+        "environmentId": environment_of(asked, workspace, version),
         "environmentVariables": {},
         "distribution": _distribution(asked, world_size, count),
         "resources": resources,
@@ -111,8 +97,13 @@ def _distribution(asked: AzureMlOptions, world_size: int, count: int) -> dict[st
     if asked.distribution == "mpi":
         return {"distributionType": "Mpi", "processCountPerInstance": -(-world_size // count)}
     if asked.distribution == "tensorflow":
-        # The service starts one process per machine. Its agent assigns the role of parameter server to ranks.
-        return {"distributionType": "TensorFlow", "workerCount": count, "parameterServerCount": 0}
+        # The service starts a process for each of them, and this is one per machine.
+        servers = min(asked.ps, count - 1)
+        return {
+            "distributionType": "TensorFlow",
+            "workerCount": count - servers,
+            "parameterServerCount": servers,
+        }
     return {"distributionType": "PyTorch", "processCountPerInstance": 1}
 
 

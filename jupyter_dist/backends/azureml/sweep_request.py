@@ -55,7 +55,7 @@ def check_search(search: Search) -> None:
         raise InputError(
             f"a sweep job supports --seed only with --strategy random, not {search.strategy}. Remove --seed"
         )
-    if search.parent is not None:
+    if search.parents:
         raise InputError("a sweep job cannot use the results of other runs. Remove --warm-start")
     if search.max_jobs > _MOST_TRIALS:
         raise InputError(f"a sweep job has at most {_MOST_TRIALS:,} trials, got --max-jobs {search.max_jobs}")

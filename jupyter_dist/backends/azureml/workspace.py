@@ -29,7 +29,7 @@ __all__ = ["InUse", "MlWorkspace", "NotAllowed", "NotThere", "WorkspaceId", "wor
 _TIMES = (5.0, 30.0)
 """Seconds to connect, and for an answer. The callers here retry much longer."""
 _CODES_VERSION, _JOBS_VERSION, _VERSION = "2023-04-01", "2025-01-01-preview", "2024-04-01"
-_SWEEPS_VERSION = "2024-01-01-preview"
+_SWEEPS_VERSION, _ENVIRONMENTS_VERSION = "2024-01-01-preview", "2023-04-01-preview"
 """API versions of Azure's own SDK for the same requests (tests/golden/azureml_requests.json)."""
 _CLOUDS = {
     "AzureCloud": ("https://management.azure.com", "https://ml.azure.com"),
@@ -152,6 +152,10 @@ class MlWorkspace:
     def other(self, method: str, path: str, what: str, body: Any = None) -> Any:
         """Send a request about any other object of the workspace. The empty path is the workspace itself."""
         return self._manage(method, f"{self.where.id}{path}", _VERSION, what, body)
+
+    def environments(self, method: str, path: str, what: str, body: Any = None) -> Any:
+        """Send a request about a version of an environment, such as `/environments/NAME/versions/1`."""
+        return self._manage(method, f"{self.where.id}{path}", _ENVIRONMENTS_VERSION, what, body)
 
     def history(self, path: str, what: str) -> Any:
         """Return the workspace's run history at that path."""

@@ -25,9 +25,9 @@ from .api_server import Cluster, Refusal
 from .exec_transport import ExecTransport, Site
 from .job_kinds import KINDS, index_of
 from .mailbox import PodMailbox
-from .manifests import called, job_object, labelled, replicas, service_object
+from .manifests import called, job_object, labelled, replicas, secret_name, service_object
 from .options import KubernetesOptions
-from .permissions import refused
+from .own_objects import OwnObjects
 from .pod_status import ending_of, failure_of, is_up, never_starts, unready, waits_for
 from .pod_watch import PodWatch
 
@@ -51,6 +51,7 @@ class PodAllocation:
         self._closed: str | None = None
         """Why no new pods replace lost ones any more."""
         self._cluster = Cluster(handle["context"], handle["namespace"])
+        self._objects = OwnObjects(self._cluster, job, handle)
         self._sites: list[Site] = []
         self._attempts: list[int] = [handle["attempt"]]
         self._watch: PodWatch | None = None
@@ -104,7 +105,7 @@ class PodAllocation:
             self._looked = time.monotonic()
             title = self._kind.title
             try:
-                job = self._cluster.ask("GET", f"{self._jobs}/{self.handle['name']}")
+                job = self._objects.job()
             except (DistError, Refusal) as error:
                 if isinstance(error, Refusal) and error.status == 404:
                     self._closed = f"the {title} was deleted"
@@ -171,23 +172,20 @@ class PodAllocation:
         """Create the Job and its service, unless they exist. Raises LaunchError, Unreachable."""
         if self._mail is not None:
             self._mail.leave_files()
-        made = self._make(self._jobs, job_object(self._job, self.handle["made_by"]))
+        made = self._make(self._objects.jobs, job_object(self._job, self.handle["made_by"]))
         if self._mail is not None:
-            self._make(self._core("secrets"), self._mail.secret(made))
+            secret = self._mail.secret(made, secret_name(self._job, self.handle["made_by"]))
+            self._make(self._core("secrets"), secret)
         if not self._kind.is_kubeflows:
             self._make(self._core("services"), service_object(self._job, self.handle["made_by"], made))
         self._look_after()
 
     def _make(self, path: str, body: Mapping[str, Any]) -> Any:
-        kind, name = body["kind"], body["metadata"]["name"]
         try:
-            return self._cluster.ask("POST", path, body)
-        except Refusal as refusal:
-            if refusal.status == 409:  # an interrupted submission created it: the name is this run's
-                return None if kind == "Secret" else self._cluster.ask("GET", f"{path}/{name}")
+            return self._objects.make(path, body)
+        except LaunchError:
             self._forget()
-            why = refused(refusal, kind, self._cluster.namespace, self._kind)
-            raise LaunchError(f"{why}. Nothing was started.") from None
+            raise
 
     def _forget(self) -> None:
         """Delete what was created, as far as possible, before the submission fails."""
@@ -201,7 +199,7 @@ class PodAllocation:
         if self.connected:
             return True
         try:
-            self._cluster.ask("GET", f"{self._jobs}/{self.handle['name']}")
+            self._objects.job()
         except Refusal as refusal:
             if refusal.status == 404:
                 return False
@@ -290,7 +288,7 @@ class PodAllocation:
     def _why(self, wanted: int, pods: Sequence[Mapping[str, Any]]) -> str:
         """Return what the pods wait for. Raises LaunchError if the Job has failed."""
         try:
-            job = self._cluster.ask("GET", f"{self._jobs}/{self.handle['name']}")
+            job = self._objects.job()
         except Refusal as refusal:
             if refusal.status == 404:
                 raise LaunchError(
@@ -356,21 +354,11 @@ class PodAllocation:
         self._delete()
 
     def _delete(self) -> None:
-        # The API server ignores the query of a request with a body.
-        body = {"propagationPolicy": "Background"}
-        try:
-            self._cluster.ask("DELETE", f"{self._jobs}/{self.handle['name']}", body)
-        except Refusal as refusal:
-            if refusal.status not in (404, 409):
-                raise
+        self._objects.delete()
 
     def _look_after(self) -> None:
         if self._watch is None:
             self._watch = PodWatch(self._cluster, labelled(self._job, self.handle["made_by"]))
-
-    @property
-    def _jobs(self) -> str:
-        return f"{self._kind.path}/namespaces/{self._cluster.namespace}/{self._kind.resource}"
 
     def _core(self, what: str) -> str:
         return f"/api/v1/namespaces/{self._cluster.namespace}/{what}"

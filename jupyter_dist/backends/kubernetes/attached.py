@@ -30,6 +30,7 @@ from .job_lookup import (
     written_as,
 )
 from .logs import RankLog, Rest, told_of
+from .manifests import RUN
 from .pod_status import waits_for
 from .pod_watch import PodWatch
 
@@ -214,6 +215,8 @@ class AttachedPods(AttachedJob):
     def adopt(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the run's job: fields of `Job`. `given`: context. Blocks.
 
+        The `id` is that of the run which has created the job, if jupyter-dist did.
+
         Raises InputError if there is no such job, and other DistErrors.
         """
         namespace, kind, called = taken_apart(name)
@@ -229,7 +232,9 @@ class AttachedPods(AttachedJob):
             job=called,
             uid=job["metadata"]["uid"],
         )
+        made_by = (job["metadata"].get("labels") or {}).get(RUN)
         return {
+            **({} if made_by is None else {"id": made_by}),
             "world_size": ranks_asked_for(kind, job),
             "source": written_as(kind, cluster.namespace, job),
             "label": called,

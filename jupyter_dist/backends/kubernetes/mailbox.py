@@ -87,10 +87,10 @@ class PodMailbox:
         if not self._has_none:
             self._mailbox.close()
 
-    def secret(self, owner: Mapping[str, Any]) -> dict[str, Any]:
+    def secret(self, owner: Mapping[str, Any], name: str) -> dict[str, Any]:
         """Return the Secret with the mailbox's address and key for the pods.
 
-        The cluster deletes the Secret with its `owner`, the created Job. Both have the same name and labels.
+        The cluster deletes the Secret with its `owner`, the created Job. Both have the same labels.
         """
         _, told = self._mailbox.host_program(None)
         told = {f"JUPYTER_DIST_{each}": told[f"JUPYTER_DIST_{each}"] for each in _TOLD}
@@ -104,7 +104,7 @@ class PodMailbox:
         return {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": kept["name"], "labels": kept["labels"], "ownerReferences": [reference]},
+            "metadata": {"name": name, "labels": kept["labels"], "ownerReferences": [reference]},
             "stringData": told,
         }
 

@@ -21,7 +21,7 @@ from . import mailbox, mpi_launcher_program, mpi_slot_program, pod_program
 from .job_kinds import KINDS
 from .options import KubernetesOptions, bytes_of
 
-__all__ = ["ATTEMPT", "RUN", "called", "job_object", "labelled", "replicas", "service_object"]
+__all__ = ["ATTEMPT", "RUN", "called", "job_object", "labelled", "replicas", "secret_name", "service_object"]
 
 RUN, ATTEMPT = "jupyter-dist/run", "jupyter-dist/attempt"
 _QUEUE = "kueue.x-k8s.io/queue-name"
@@ -52,7 +52,16 @@ _LENT = "lent"
 
 
 def called(job: Job, attempt: int) -> str:
-    """Return the name of an attempt's objects."""
+    """Return the name of an attempt's objects: the chosen name itself, for the first attempt of a run."""
+    chosen = KubernetesOptions(**job.options).job_name
+    if chosen is None:
+        return secret_name(job, attempt)
+    trial = "" if job.trial is None else f"-t{job.trial['number']}"
+    return chosen + trial + (f"-{attempt}" if attempt else "")
+
+
+def secret_name(job: Job, attempt: int) -> str:
+    """Return the name of an attempt's Secret. It is unique, because we may not read other people's."""
     return f"jd-{job.id}" + (f"-{attempt}" if attempt else "")
 
 
@@ -72,7 +81,7 @@ def job_object(job: Job, attempt: int) -> dict[str, Any]:
     labels = {RUN: job.id, ATTEMPT: str(attempt), "app.kubernetes.io/managed-by": "jupyter-dist"}
     queue = {} if asked.queue is None else {_QUEUE: asked.queue}
     slots = max(asked.most(job.world_size))
-    template = _pod(asked, name, labels, slots)
+    template = _pod(asked, name, secret_name(job, attempt), labels, slots)
     if job.stop_grace_s is not None:
         # The agent needs some seconds more than the ranks when the cluster itself removes a pod.
         wait_s = math.ceil(job.stop_grace_s) + _AGENT_S
@@ -125,7 +134,7 @@ def _kubeflows(job: Job, asked: KubernetesOptions, template: Mapping[str, Any], 
     if asked.queue is not None:
         policy["suspend"] = True
     # Another pod replaces one that was killed. A pod that ends by itself is not needed any more.
-    restarts = "ExitCode" if asked.is_elastic else "Never"
+    restarts = asked.restart_policy or ("ExitCode" if asked.is_elastic else "Never")
     of_each: dict[str, Any] = {
         name: {"replicas": count, "restartPolicy": restarts, "template": copy.deepcopy(template)}
         for name, count in replicas(asked, job.world_size).items()
@@ -194,7 +203,9 @@ def service_object(job: Job, attempt: int, owner: Mapping[str, Any]) -> dict[str
     }
 
 
-def _pod(asked: KubernetesOptions, name: str, labels: Mapping[str, str], slots: int) -> dict[str, Any]:
+def _pod(
+    asked: KubernetesOptions, name: str, secret: str, labels: Mapping[str, str], slots: int
+) -> dict[str, Any]:
     """Return the pod's template. All pods are equal, even one with fewer ranks than the others."""
     template = copy.deepcopy(asked.template())
     meta, spec = template.get("metadata", {}), template.get("spec", {})
@@ -202,7 +213,7 @@ def _pod(asked: KubernetesOptions, name: str, labels: Mapping[str, str], slots: 
     if not kind.is_kubeflows:  # Kubeflow's operator sets these
         spec = {**spec, "restartPolicy": "Never", "subdomain": name}
     containers = list(spec.get("containers") or [{}])
-    containers[0] = _container(asked, name, containers[0], slots)
+    containers[0] = _container(asked, secret, containers[0], slots)
     spec["containers"] = containers
     spec["tolerations"] = [*spec.get("tolerations", []), *asked.tolerations()]
     if asked.node_selector:
@@ -214,7 +225,7 @@ def _pod(asked: KubernetesOptions, name: str, labels: Mapping[str, str], slots: 
     return {"metadata": {**kept, "labels": {**kept.get("labels", {}), **labels}}, "spec": spec}
 
 
-def _container(asked: KubernetesOptions, name: str, given: Mapping[str, Any], slots: int) -> dict[str, Any]:
+def _container(asked: KubernetesOptions, secret: str, given: Mapping[str, Any], slots: int) -> dict[str, Any]:
     own = f"python:{sys.version_info[0]}.{sys.version_info[1]}"
     idle_s = max(asked.grace, _IDLE_S)
     by_mpi = KINDS[asked.kind].by_mpi
@@ -222,7 +233,7 @@ def _container(asked: KubernetesOptions, name: str, given: Mapping[str, Any], sl
     if asked.mailbox is not None:
         start, program = mailbox.NUMBERED + _START, [courier_program()]
     start = _SSHD + start if by_mpi else start
-    mail = [] if asked.mailbox is None else mailbox.mail_env(name)
+    mail = [] if asked.mailbox is None else mailbox.mail_env(secret)
     fields = {"JUPYTER_DIST_POD_UID": "metadata.uid", "JUPYTER_DIST_ADDRESS": "status.podIP"}
     env = [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
     lent = [{"name": LENT, "value": _lent(asked)}] if by_mpi else []

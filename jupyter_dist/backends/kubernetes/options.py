@@ -30,6 +30,8 @@ _RUNTIME = "torch-distributed"
 _OF_RUNTIME = ("pvc", "node_selector", "toleration", "service_account", "priority_class", "shm_size")
 """Options that a TrainJob leaves to its runtime, like everything in a pod template."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_OBJECT_NAME = re.compile(r"[a-z]([-a-z0-9]{0,43}[a-z0-9])?")
+"""A name that leaves room for what operators append to the names of pods and services, which have 63."""
 _BUCKET = re.compile(r"s3://[a-z0-9][-a-z0-9.]+(/.*)?")
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
 _PVC = re.compile(r"([a-z0-9][-a-z0-9.]*):(/[^:]*)(:ro)?")
@@ -46,6 +48,14 @@ _UNITS = {
 def _name(value: str | None) -> str | None:
     if value is not None and not _NAME.fullmatch(value):
         raise ValueError(f"needs a name as Kubernetes has them, of a-z, 0-9 and -, got {value!r:.100}")
+    return value
+
+
+def _object_name(value: str | None) -> str | None:
+    if value is not None and not _OBJECT_NAME.fullmatch(value):
+        raise ValueError(
+            f"needs a name of at most 45 a-z, 0-9 and - that begins with a letter, got {value!r:.100}"
+        )
     return value
 
 
@@ -114,7 +124,7 @@ class KubernetesOptions(OtherPythonOptions, ElasticOptions):
                 "shm_size",
                 "pod_template",
             ),
-            "Where": ("node_selector", "toleration", "queue", "priority_class"),
+            "Where": ("job_name", "restart_policy", "node_selector", "toleration", "queue", "priority_class"),
             "Account and volumes": ("service_account", "pvc", "python", "other_python", "mailbox"),
             "Roles of TensorFlow": ("ps", "chief", "evaluator"),
         },
@@ -126,6 +136,19 @@ class KubernetesOptions(OtherPythonOptions, ElasticOptions):
         "The kind of job in the cluster. job: an Indexed Job, which needs no operator. The "
         "other kinds need Kubeflow's operators. With mpijob, Horovod and mpi4py use MPI. "
         "Default: job",
+    )
+    job_name: Annotated[str | None, AfterValidator(_object_name)] = flag(
+        None,
+        "Job name",
+        "The name of the objects in the cluster (metadata.name). Default: --name, if it is a name as "
+        "Kubernetes has them, else jd- and the run's id",
+        metavar="NAME",
+    )
+    restart_policy: Literal["Never", "OnFailure", "ExitCode"] | None = flag(
+        None,
+        "Restart policy",
+        "The restartPolicy of each replica, with --kind pytorchjob, tfjob or mpijob, whose operator restarts "
+        "pods. Default: Never, or ExitCode with --min-np",
     )
     runtime: Name = flag(
         _RUNTIME,
@@ -242,6 +265,10 @@ class KubernetesOptions(OtherPythonOptions, ElasticOptions):
     chief: Chief = False
     evaluator: Evaluator = False
 
+    @classmethod
+    def named_by(cls, name: str) -> dict[str, Any]:
+        return {"job_name": name} if _OBJECT_NAME.fullmatch(name) else {}
+
     def agent_settings(self) -> HostSettings:
         return HostSettings(self.remote_dir or _REMOTE_DIR, self.grace, other_python=self.other_python)
 
@@ -336,6 +363,17 @@ class KubernetesOptions(OtherPythonOptions, ElasticOptions):
             raise InputError(
                 "--min-np and --max-np do not work with --chief, --ps and --evaluator. Remove these"
             )
+        if self.restart_policy is not None and self.kind not in ("pytorchjob", "tfjob", "mpijob"):
+            raise InputError(
+                "--restart-policy works only with --kind pytorchjob, tfjob and mpijob, because nothing "
+                f"restarts the pods of --kind {self.kind}. Use --max-restarts, or change --kind"
+            )
+        if self.restart_policy == "ExitCode" and self.kind == "mpijob":
+            raise InputError(
+                "--restart-policy ExitCode does not work with --kind mpijob. Use OnFailure or Never"
+            )
+        if self.is_elastic and self.restart_policy not in (None, "ExitCode"):
+            raise InputError("--min-np and --max-np need --restart-policy ExitCode. Remove --restart-policy")
         if self.kind == "tfjob" and self.wanted().has_roles and self.processes_per_host > 1:
             raise InputError("--kind tfjob has a pod for each role. Remove --processes-per-host")
         given = [name for name in (*_OF_RUNTIME, "pod_template") if getattr(self, name)]

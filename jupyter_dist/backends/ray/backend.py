@@ -41,7 +41,9 @@ class Ray(AllocatedRanks[RayAllocation]):
     capabilities: ClassVar[Capabilities] = Capabilities(
         outlives=True, apart=True, visible=False, interrupts=True, sessions=True
     )
-    extensions: ClassVar[Extensions] = Extensions(search=PlatformSearch(packages=_tune_packages))
+    extensions: ClassVar[Extensions] = Extensions(
+        search=PlatformSearch(packages=_tune_packages, schedulers=True)
+    )
     _allocation_type = RayAllocation
 
     def __init__(self) -> None:

@@ -115,6 +115,8 @@ class AttachedTrainingJob(AttachedJob):
     def adopt(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the run's job: fields of `Job`. `given`: profile and region. Blocks.
 
+        The `id` is that of the run which has started the job, if jupyter-dist did.
+
         Raises InputError if the job does not exist, and other DistErrors.
         """
         profile = given.get("profile")
@@ -131,7 +133,9 @@ class AttachedTrainingJob(AttachedJob):
         about = [f"# the training job {name} in {region}, which was started elsewhere"]
         about += [f"{key} = {text}" for key, text in parameters.items()]
         definitions = told["AlgorithmSpecification"].get("MetricDefinitions") or []
+        started_by = (told.get("Environment") or {}).get("JUPYTER_DIST_MAILBOX_RUN")
         return {
+            **({} if started_by is None else {"id": started_by}),
             "world_size": Speakers.of(told).size,
             "source": "\n".join(about),
             "label": name,

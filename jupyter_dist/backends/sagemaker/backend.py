@@ -22,12 +22,14 @@ from ..platform_trial import adopted_job
 from .account import AwsAccount
 from .checks import check_training, region_for
 from .client import SageMakerClient, request_of, tuning_of
+from .experiment_rows import experiment_rows
 from .instance_types import list_price
 from .jobs import TrainingJob
 from .model_download import fetch_model
 from .options import SageMakerOptions
-from .request import host_list, instances, mailbox_of, script_arguments
-from .tuning_request import check_search
+from .request import host_list, instances, job_names, mailbox_of, script_arguments
+from .tuning.parents import with_parents
+from .tuning.request import check_search, tuning_names
 
 __all__ = ["SageMaker"]
 
@@ -60,7 +62,8 @@ def _search_request(search: Search, trial: Job, timeout_s: float | None) -> dict
     asked = SageMakerOptions(**trial.options)
     region = region_for(asked)
     env = _shown_env(mailbox_of(asked, region), trial.id)
-    return {"create_hyper_parameter_tuning_job": tuning_of(search, trial, trial.id, asked, region, env)}
+    name = tuning_names(asked, trial.id)[0]
+    return {"create_hyper_parameter_tuning_job": tuning_of(search, trial, name, asked, region, env)}
 
 
 class SageMaker(PlatformJob[TrainingJob]):
@@ -75,11 +78,13 @@ class SageMaker(PlatformJob[TrainingJob]):
         arguments=lambda options: script_arguments(SageMakerOptions(**options).hyperparameters),
         fetch_model=_fetch_model,
         price=_price,
+        experiment=experiment_rows,
         search=PlatformSearch(
             packages=lambda strategy: [("boto3", 'pip install "jupyter-dist[sagemaker]"')],
             check=lambda search, options: check_search(search, SageMakerOptions(**options)),
             request=_search_request,
             scalings=True,
+            warm_start=with_parents,
         ),
     )
 
@@ -106,7 +111,7 @@ class SageMaker(PlatformJob[TrainingJob]):
         return {
             "hosts": host_list(asked, job.world_size),
             "mailbox": url,
-            "create_training_job": request_of(job, attempt, asked, region, env),
+            "create_training_job": request_of(job, job_names(asked, job.id, attempt)[0], asked, region, env),
         }
 
 

@@ -9,7 +9,7 @@ from ...errors import InputError, MissingEngine
 from ..ranks.tensorflow_roles import roles
 from .account import region_of
 from .channels import needs_vpc
-from .images import OWN_PYTHON, python_of, runs_ranks
+from .images import OWN_PYTHON, full_version, listed, python_of, runs_ranks, smddp_instances, smddp_versions
 from .instance_types import cost_line, gpus_of
 from .options import SageMakerOptions
 from .request import image_for, instances
@@ -35,6 +35,8 @@ def check_training(world_size: int, asked: SageMakerOptions) -> list[str]:
         raise InputError("the backend 'sagemaker' needs --instance-type, such as ml.g5.xlarge")
     region = region_for(asked)
     _check_instance_type(asked.instance_type)
+    if asked.distribution == "smddp":
+        _check_smddp(asked)
     _check_python(asked)
     image_for(asked, region)
     _check_ranks(world_size, asked)
@@ -71,6 +73,27 @@ def _check_instance_type(name: str) -> None:
         near = [each for each in known if each.split(".")[:2] == name.split(".")[:2]]
         cure = f"; this family has {', '.join(near)}" if near else ", such as ml.g5.xlarge"
         raise InputError(f"--instance-type needs a training instance type, got {name!r:.80}{cure}")
+
+
+def _check_smddp(asked: SageMakerOptions) -> None:
+    """Raise InputError if AWS's data parallel library does not run with this container and instance type."""
+    if asked.instance_type not in smddp_instances() and gpus_of(asked.instance_type or "") != 0:
+        raise InputError(
+            f"--distribution smddp does not run on {asked.instance_type}. Use --instance-type "
+            f"{' or '.join(smddp_instances())}. Or use --distribution torchrun or mpi on any instance"
+        )
+    framework, version = asked.used_framework, asked.framework_version
+    if asked.image is not None or (version is None and smddp_versions(framework)):
+        return
+    if version is None or full_version(framework, version) not in smddp_versions(framework):
+        others = f"--framework-version with {listed(framework, smddp=True)}"
+        if not smddp_versions(framework):
+            others = f"--framework pytorch with {listed('pytorch', smddp=True)}"
+        called = framework if version is None else f"{framework} {version}"
+        raise InputError(
+            f"no container of {called} with Python 3.10 or newer has AWS's smddp library. Use {others}. "
+            "Or name an image with --image"
+        )
 
 
 def _check_python(asked: SageMakerOptions) -> None:

@@ -30,10 +30,10 @@ from ..platform_trial import take_key
 from .account import AwsAccount, InUse, NotThere
 from .billing import bill, so_far
 from .experiments import begin_entry, end_entry, entry_name, trial_name
-from .jobs import TrainingJob, end_job, look_again, look_at
+from .jobs import TrainingJob, describe, end_job, look_again, look_at
 from .options import SageMakerOptions
-from .request import CHECKPOINTS, Asked, default_bucket, host_list, job_name, mailbox_of, training_request
-from .tuning_request import tuning_name, tuning_request
+from .request import CHECKPOINTS, Asked, default_bucket, host_list, job_names, mailbox_of, training_request
+from .tuning.request import tuning_request
 
 __all__ = ["SageMakerClient", "code_archive", "code_name", "job_env", "request_of", "tuning_of"]
 
@@ -72,11 +72,11 @@ def job_env(asked: SageMakerOptions, mailbox: dict[str, str]) -> dict[str, str]:
 
 
 def request_of(
-    job: Job, attempt: int, asked: SageMakerOptions, region: str, mailbox: dict[str, str]
+    job: Job, name: str, asked: SageMakerOptions, region: str, mailbox: dict[str, str]
 ) -> dict[str, Any]:
     """Return the CreateTrainingJob request. `mailbox`: the mailbox's variables for a host's program. Pure."""
     sent = Asked(
-        job_name(asked.base_job_name, job.id, attempt),
+        name,
         job.world_size,
         region,
         platform_entrypoint.PROGRAM,
@@ -90,15 +90,14 @@ def request_of(
 
 
 def tuning_of(
-    search: Search, trial: Job, run: str, asked: SageMakerOptions, region: str, mailbox: dict[str, str]
+    search: Search, trial: Job, name: str, asked: SageMakerOptions, region: str, mailbox: dict[str, str]
 ) -> dict[str, Any]:
-    """Return the CreateHyperParameterTuningJob request of a tuning run with trials like this one. Pure."""
+    """Return the request of the tuning job of that name, with trials like this one. Pure."""
     # Each training job has its own folder in the mailbox, with the job's name.
     env = job_env(asked, {**mailbox, "JUPYTER_DIST_MAILBOX_RUN": "$TRAINING_JOB_NAME"})
     code = f"{mailbox_of(asked, region)}/{code_name()}"
-    name = tuning_name(run)
     sent = Asked(name, trial.world_size, region, platform_entrypoint.PROGRAM, code, env, trial.metrics)
-    return tuning_request(search, asked, sent, run)
+    return tuning_request(search, asked, sent)
 
 
 class SageMakerClient:
@@ -140,21 +139,36 @@ class SageMakerClient:
 
     def submit(self, job: Job, attempt: int, mailbox: Mailbox, before: TrainingJob | None) -> TrainingJob:
         if self._adopted is not None:
+            begin_entry(self._account, self._asked, job)
             return look_at(self._account, self._adopted)
         _, env = mailbox.host_program(None)
-        request = request_of(job, attempt, self._asked, self._account.region, env)
         self.upload_code(mailbox)
         leave_files(mailbox)
         begin_entry(self._account, self._asked, job)
-        name = request["TrainingJobName"]
-        with contextlib.suppress(InUse), self._account.asking("start a training job") as client:
-            client.create_training_job(**request)
+        *exact, own = job_names(self._asked, job.id, attempt)
+        for name in (*exact, own):
+            request = request_of(job, name, self._asked, self._account.region, env)
+            try:
+                with self._account.asking("start a training job") as client:
+                    client.create_training_job(**request)
+            except InUse:
+                if name != own and not self._is_own(name):
+                    print(f"the account has another training job {name}, so this one is {own}", flush=True)
+                    continue
+            break
         return look_at(self._account, name)
 
-    def tuning(self, search: Search, trial: Job, run: str, mailbox: Mailbox) -> dict[str, Any]:
-        """Return the CreateHyperParameterTuningJob request of a tuning run with trials like this one."""
+    def _is_own(self, name: str) -> bool:
+        """Return whether a job that has the exact name is this run's. Another run may have taken the name."""
+        with contextlib.suppress(NotThere):
+            env = describe(self._account, name).get("Environment") or {}
+            return env.get("JUPYTER_DIST_MAILBOX_RUN") == self._run
+        return False
+
+    def tuning(self, search: Search, trial: Job, name: str, mailbox: Mailbox) -> dict[str, Any]:
+        """Return the request of the tuning job of that name, with trials like this one."""
         _, env = mailbox.host_program(None)
-        return tuning_of(search, trial, run, self._asked, self._account.region, env)
+        return tuning_of(search, trial, name, self._asked, self._account.region, env)
 
     def upload_code(self, mailbox: Mailbox) -> None:
         """Upload the containers' code to S3. Raises DistError."""
@@ -192,6 +206,8 @@ class SageMakerClient:
             with contextlib.suppress(NotThere):
                 seen = look_at(self._account, name)
                 if seen.active:
+                    if self._adopted is not None:  # nobody submits it
+                        begin_entry(self._account, self._asked, job)
                     return seen
         return None
 
@@ -205,10 +221,11 @@ class SageMakerClient:
         return so_far(seen, time.time()) if seen.secondary == "Training" else None
 
     def names(self, attempts: Iterable[int]) -> list[str]:
-        """Return the names of these attempts' jobs."""
+        """Return the names of these attempts' jobs. Blocks if --job-name is used."""
         if self._adopted is not None:
             return [self._adopted]
-        return [job_name(self._asked.base_job_name, self._run, number) for number in attempts]
+        found = [job_names(self._asked, self._run, number) for number in attempts]
+        return [own for *exact, own in found for own in (*filter(self._is_own, exact), own)]
 
     def tell_all(self, seen: TrainingJob) -> None:
         pass  # the experiment gets the metrics at the end

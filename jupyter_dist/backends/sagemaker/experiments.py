@@ -21,6 +21,7 @@ from ...job import Job, State
 from ...record import reader
 from ...record.metrics import points as metric_points
 from .account import AwsAccount
+from .lineage import note_lineage
 from .options import SageMakerOptions
 
 __all__ = ["begin_entry", "end_entry", "entry_name", "trial_name"]
@@ -43,8 +44,13 @@ def trial_name(asked: SageMakerOptions) -> str:
     return asked.trial or f"Default-Run-Group-{asked.experiment}"[:_MOST]
 
 
-def begin_entry(account: AwsAccount, asked: SageMakerOptions, job: Job) -> None:
-    """Create the entry, and the experiment and the trial if needed. Repeatable. Raises DistError."""
+def begin_entry(
+    account: AwsAccount, asked: SageMakerOptions, job: Job, more: Mapping[str, Any] | None = None
+) -> None:
+    """Create the entry, and the experiment and the trial if needed. Repeatable. Raises DistError.
+
+    `more`: further parameters of the entry.
+    """
     name = entry_name(asked, job.id)
     if name is None:
         return
@@ -55,8 +61,8 @@ def begin_entry(account: AwsAccount, asked: SageMakerOptions, job: Job) -> None:
         "DisplayName": asked.trial_component or job.id,
         "Status": {"PrimaryStatus": "InProgress"},
         "StartTime": _time(job.created),
-        "Parameters": _parameters(asked, job),
-        "InputArtifacts": {name: {"Value": text.split(",")[0]} for name, text in asked.input.items()},
+        "Parameters": _parameters(asked, job, more or {}),
+        "InputArtifacts": {name: {"Value": address} for name, address in _inputs(asked).items()},
         "Tags": [_TAG],
     }
     _have(account, "trial_component", about, TrialComponentName=name)
@@ -65,11 +71,19 @@ def begin_entry(account: AwsAccount, asked: SageMakerOptions, job: Job) -> None:
 
 
 def end_entry(
-    account: AwsAccount, asked: SageMakerOptions, job: Job, folder: RunFolder, model: str | None
+    account: AwsAccount,
+    asked: SageMakerOptions,
+    job: Job,
+    folder: RunFolder,
+    model: str | None,
+    *,
+    more: Mapping[str, Any] | None = None,
+    points: Sequence[Mapping[str, Any]] | None = None,
 ) -> str | None:
     """Record the run's end, and the metrics of its ranks. Returns a line for the user. Never raises.
 
-    `model`: the address of the run's model.
+    `model`: the address of the run's model. `more`: all further parameters of the entry. `points`: metrics in
+    place of those of the ranks.
     """
     name = entry_name(asked, job.id)
     if name is None:
@@ -83,16 +97,18 @@ def end_entry(
     artifacts = {} if model is None else {"SageMaker.ModelArtifact": {"Value": model}}
     try:
         with account.asking("write to the experiment") as client:
-            client.update_trial_component(
+            updated = client.update_trial_component(
                 TrialComponentName=name,
                 Status=told,
                 EndTime=datetime.datetime.now(datetime.timezone.utc),
                 OutputArtifacts=artifacts,
+                **({} if more is None else {"Parameters": _parameters(asked, job, more)}),
             )
         with account.asking("write metrics to the experiment", "sagemaker-metrics") as client:
-            points = _points(folder)
+            points = _points(folder) if points is None else points
             for begin in range(0, len(points), _BATCH):
                 client.batch_put_metrics(TrialComponentName=name, MetricData=points[begin : begin + _BATCH])
+        note_lineage(account, str(updated["TrialComponentArn"]), _inputs(asked), model)
     except (DistError, OSError) as error:
         return f"its entry in experiment {asked.experiment!r} is not whole: {error}"
     return f"in experiment {asked.experiment!r} as {name}"
@@ -114,12 +130,18 @@ class _AlreadyThere(DistError):
     """Somebody else has created it meanwhile."""
 
 
-def _parameters(asked: SageMakerOptions, job: Job) -> dict[str, Any]:
+def _inputs(asked: SageMakerOptions) -> dict[str, str]:
+    return {name: text.split(",")[0] for name, text in asked.input.items()}
+
+
+def _parameters(asked: SageMakerOptions, job: Job, more: Mapping[str, Any]) -> dict[str, Any]:
     given: dict[str, Any] = {
         **{name: _read(text) for name, text in asked.hyperparameters.items()},
         "np": job.world_size,
         "instance_type": asked.instance_type,
         "instance_count": asked.instance_count,
+        **more,
+        **(job.trial or {}).get("parameters", {}),
     }
     return {
         name: {"NumberValue": float(value)}

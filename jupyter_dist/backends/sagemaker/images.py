@@ -14,7 +14,17 @@ from typing import Any
 from ...errors import InputError
 from .instance_types import has_gpus
 
-__all__ = ["OWN_PYTHON", "image_of", "listed", "newest_version", "python_of", "runs_ranks"]
+__all__ = [
+    "OWN_PYTHON",
+    "full_version",
+    "image_of",
+    "listed",
+    "newest_version",
+    "python_of",
+    "runs_ranks",
+    "smddp_instances",
+    "smddp_versions",
+]
 
 OWN_PYTHON = f"py{sys.version_info[0]}{sys.version_info[1]}"
 
@@ -25,16 +35,30 @@ def _known() -> dict[str, Any]:
     return known
 
 
-def newest_version(framework: str, python: str | None = None, *, others: bool = False) -> str | None:
+def newest_version(
+    framework: str, python: str | None = None, *, others: bool = False, smddp: bool = False
+) -> str | None:
     """Return the newest version of the framework whose container has this Python.
 
     `python`: None is the notebook's Python. `others`: or else any other Python that can run ranks.
+    `smddp`: only containers with AWS's data parallel library count.
     """
-    versions = _known()["frameworks"][framework]["versions"]
+    versions = smddp_versions(framework) if smddp else _known()["frameworks"][framework]["versions"]
     fitting = [version for version, pythons in versions.items() if (python or OWN_PYTHON) in pythons]
     if others and python is None and not fitting:
         fitting = [version for version, pythons in versions.items() if any(map(runs_ranks, pythons))]
     return max(fitting, key=_order, default=None)
+
+
+def smddp_instances() -> list[str]:
+    """Return the instance types on which AWS's data parallel library runs."""
+    return list(_known()["smddp"]["instance_types"])
+
+
+def smddp_versions(framework: str) -> dict[str, list[str]]:
+    """Return the versions whose containers have AWS's data parallel library, with their Pythons."""
+    versions = _known()["frameworks"][framework]["versions"]
+    return {version: versions[version] for version in _known()["smddp"][framework] if version in versions}
 
 
 def runs_ranks(python: str) -> bool:
@@ -47,15 +71,15 @@ def python_of(framework: str, version: str) -> str | None:
 
     Of several, this is the notebook's Python or else the last one.
     """
-    found = _known()["frameworks"][framework]["versions"].get(_full(framework, version))
+    found = _known()["frameworks"][framework]["versions"].get(full_version(framework, version))
     if found is None:
         return None
     return OWN_PYTHON if OWN_PYTHON in found else str(found[-1])
 
 
-def listed(framework: str) -> str:
+def listed(framework: str, *, smddp: bool = False) -> str:
     """Return the versions that have containers, with their Pythons, for the user."""
-    versions = _known()["frameworks"][framework]["versions"]
+    versions = smddp_versions(framework) if smddp else _known()["frameworks"][framework]["versions"]
     return ", ".join(f"{version} ({'/'.join(pythons)})" for version, pythons in versions.items())
 
 
@@ -69,7 +93,7 @@ def image_of(framework: str, version: str, python: str, instance_type: str, regi
             f"list ({known['source']}). Name the image with --image"
         )
     about = known["frameworks"][framework]
-    full = _full(framework, version)
+    full = full_version(framework, version)
     if python not in about["versions"].get(full, []):
         raise InputError(
             f"jupyter-dist has no container of {framework} {version} with {python} in its list. "
@@ -80,7 +104,7 @@ def image_of(framework: str, version: str, python: str, instance_type: str, regi
     return f"{account}.dkr.ecr.{region}.{suffix}/{about['repository']}:{version}-{kind}-{python}"
 
 
-def _full(framework: str, version: str) -> str:
+def full_version(framework: str, version: str) -> str:
     """Return the full version: 2.6 means 2.6.0, or else the newest version that begins with 2.6."""
     versions = _known()["frameworks"][framework]["versions"]
     if version in versions:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
@@ -14,12 +12,12 @@ from ..ranks.tensorflow_roles import ParameterServers
 from ..shared_options.agent import Duration, Line, OtherPythonOptions, grace_field
 from .channels import check_channels
 from .instance_types import gpus_of
+from .option_values import S3, EntryName, ExactName, Ids, JobName, Role, Values
 
 __all__ = ["Distribution", "SageMakerOptions"]
 
 Distribution = Literal["torchrun", "mpi", "horovod", "smddp", "smmp", "mwms", "parameter_server"]
 
-_ARN = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@/_-]+")
 _SECRETS = (
     *(
         "--aws-access-key-id",
@@ -30,45 +28,6 @@ _SECRETS = (
     ),
     "--secret-access-key",
 )
-
-
-def _role(value: str | None) -> str | None:
-    if value is not None and not _ARN.fullmatch(value):
-        raise ValueError(
-            "needs the ARN of a role such as arn:aws:iam::123456789012:role/Train, got "
-            f"{value!r:.100}. `aws iam get-role --role-name NAME` shows it"
-        )
-    return value
-
-
-def _s3(value: str | None) -> str | None:
-    if value is not None and not re.fullmatch(r"s3://[^/,\s]+(/[^\0\n]*)?", value):
-        raise ValueError(f"needs s3://BUCKET/PREFIX, got {value!r:.100}")
-    return value
-
-
-def _ids(value: str | None) -> str | None:
-    if value is not None and not re.fullmatch(r"[0-9a-zA-Z-]{1,32}(,[0-9a-zA-Z-]{1,32})*", value):
-        raise ValueError(f"needs ids with commas between, such as subnet-1,subnet-2, got {value!r:.100}")
-    return value
-
-
-def _job_name(value: str) -> str:
-    if not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,29}", value):
-        raise ValueError(f"needs up to 30 letters, digits and dashes between, got {value!r:.100}")
-    return value
-
-
-def _values(given: dict[str, str]) -> dict[str, str]:
-    for name, value in given.items():
-        if len(json.dumps(value)) > 2500 or not 0 < len(name) <= 256:
-            raise ValueError(f"{name!r:.80}: a name has at most 256 characters, and a value at most 2500")
-    return given
-
-
-S3 = Annotated[str | None, AfterValidator(_s3)]
-EntryName = Annotated[str | None, Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,119}$")]
-Ids = Annotated[str | None, AfterValidator(_ids)]
 
 
 class SageMakerOptions(OtherPythonOptions):
@@ -109,11 +68,12 @@ class SageMakerOptions(OtherPythonOptions):
                 "trial",
                 "trial_component",
                 "base_job_name",
+                "job_name",
             ),
         },
     )
 
-    role: Annotated[str | None, AfterValidator(_role)] = flag(
+    role: Role = flag(
         None,
         "Role",
         "The ARN of the job's role, which reads the inputs and writes to S3",
@@ -154,7 +114,7 @@ class SageMakerOptions(OtherPythonOptions):
         "--custom-mpi-options",
         value=("OPTIONS", "options of mpirun"),
     )
-    mp_parameters: Annotated[dict[str, str], AfterValidator(_values)] = flag(
+    mp_parameters: Values = flag(
         {},
         "Parameters of smmp",
         "A parameter of the model parallel library, such as partitions=2. Repeatable",
@@ -265,7 +225,7 @@ class SageMakerOptions(OtherPythonOptions):
         le=21600,
         value=("TIME", "a time of at most 6h, such as 10m"),
     )
-    hyperparameters: Annotated[dict[str, str], AfterValidator(_values)] = flag(
+    hyperparameters: Values = flag(
         {},
         "Hyperparameters",
         "A hyperparameter such as lr=0.1. The job's page shows it, and scripts read --lr 0.1 "
@@ -328,11 +288,19 @@ class SageMakerOptions(OtherPythonOptions):
         value=("NAME", "a name"),
         needs=("experiment",),
     )
-    base_job_name: Annotated[str, AfterValidator(_job_name)] = flag(
+    base_job_name: JobName = flag(
         "jupyter-dist",
         "Job name",
         "The beginning of the job's name. Default: jupyter-dist",
         value=("NAME", "letters, digits and dashes"),
+    )
+    job_name: ExactName = flag(
+        None,
+        "Exact job name",
+        "The name of the training job or of the tuning job. If the account already has a job of that name, "
+        "the run's id follows the name",
+        value=("NAME", "letters, digits and dashes"),
+        excludes={"base_job_name": "It is the beginning of a name"},
     )
     profile: Line = flag(
         None,

@@ -25,6 +25,7 @@ __all__ = [
     "image_for",
     "instances",
     "job_name",
+    "job_names",
     "mailbox_of",
     "script_arguments",
     "training_request",
@@ -32,6 +33,7 @@ __all__ = [
 
 CHECKPOINTS = "/opt/ml/checkpoints"
 _MODEL = "/opt/ml/model"
+_LONGEST_BASE = 30
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,16 @@ class Asked:
 def job_name(base: str, run: str, attempt: int) -> str:
     """Return the name of a job. Names are unique in an account and region: two submissions yield one job."""
     return f"{base}-{run}-{attempt}"
+
+
+def job_names(asked: SageMakerOptions, run: str, attempt: int) -> list[str]:
+    """Return the names that the job of an attempt may have, the wanted one first.
+
+    Another job of the account may have the exact name of --job-name. Only the first attempt asks for it.
+    """
+    base = asked.base_job_name if asked.job_name is None else asked.job_name[:_LONGEST_BASE].rstrip("-")
+    exact = [asked.job_name] if asked.job_name is not None and attempt == 0 else []
+    return [*exact, job_name(base, run, attempt)]
 
 
 def default_bucket(role: str, region: str) -> str:
@@ -88,14 +100,15 @@ def image_for(asked: SageMakerOptions, region: str) -> str:
     if asked.image is not None:
         return asked.image
     framework = asked.used_framework
+    smddp = asked.distribution == "smddp"
     version = asked.framework_version or newest_version(
-        framework, asked.py_version, others=asked.other_python
+        framework, asked.py_version, others=asked.other_python, smddp=smddp
     )
     if version is None:
         hint = "" if asked.other_python else ". Or add --other-python"
         raise InputError(
-            f"jupyter-dist has no container of {framework} with the notebook's Python "
-            f"({asked.py_version or OWN_PYTHON}) in its list. The list has {listed(framework)}. "
+            f"jupyter-dist has no container of {framework}{' and smddp' * smddp} with the notebook's Python "
+            f"({asked.py_version or OWN_PYTHON}) in its list. The list has {listed(framework, smddp=smddp)}. "
             "Run the notebook with one of those, or name another image with --image. It must "
             f"have this Python and SageMaker's training toolkit{hint}"
         )

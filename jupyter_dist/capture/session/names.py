@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...worker.pickling import Trace
-from ...worker.pickling.used_names import code_names
 from ...worker.session.content import digest
 from .. import source as _source
 from ..payload_builder import hidden_names
@@ -46,8 +45,7 @@ def choose(
     Raises CaptureError for a cell that cannot run.
     """
     cell = _source.parse(text, label, flags)
-    code = compile(cell.source, cell.filename, "exec", cell.flags, dont_inherit=True)
-    return _choose(set(cell.reads), set(code_names(code).writes), namespace, about, name)
+    return _choose(set(cell.reads), set(cell.writes), namespace, about, name)
 
 
 def choose_for_call(

@@ -14,6 +14,7 @@ from .. import reader
 from ..logs.last_lines import last_lines
 from .failures import RankError
 from .file_hints import of_surroundings
+from .keras_hints import removed
 from .module_hints import missing_module
 
 __all__ = ["hints", "of_run"]
@@ -43,7 +44,8 @@ _SIMPLE = (
     ),
     (
         r"not compiled with CUDA enabled|No CUDA GPUs are available|Found no NVIDIA driver",
-        "no GPU can be used here: dist.device() is the rank's GPU where there is one, else the CPU",
+        "no GPU can be used here: write .to(dist.device()) in place of .cuda(). dist.device() is the rank's "
+        "GPU if there is one, otherwise the CPU",
     ),
     (
         r"have NCCL built in|NCCL support is not compiled",
@@ -53,6 +55,11 @@ _SIMPLE = (
         r"Collective instance \d+ expected|different input shapes at different members of the collective",
         "the workers called different collectives: give each worker equally many batches "
         "(dataset.repeat() and steps_per_epoch) and a model with the same shapes",
+    ),
+    (
+        r"Virtual devices cannot be modified after being initialized",
+        "a tensor or a dataset of an earlier cell has started TensorFlow: write "
+        "set_logical_device_configuration in an earlier cell of the notebook, and ranks repeat it",
     ),
     (
         _NO_GROUP,
@@ -131,7 +138,7 @@ def hints(error: RankError, job: Job, log: Sequence[str], unnamed: Mapping[str, 
     log_text = "\n".join(log)
     # Without a traceback, the rank's last log lines may show the cause, or something else.
     text = said if error.text else f"{said}\n{log_text}"
-    found = [*of_surroundings(error, job), *_known(own, text)]
+    found = [*of_surroundings(error, job), *removed(error), *_known(own, text)]
     if _NO_GROUP in own and error.frames and not any(map(_is_of_a_cell, error.frames)):
         found = [_UNPICKLED]
     missing = _NO_MODULE.search(text)

@@ -83,6 +83,10 @@ class Session(Protocol):
         """Process what has arrived."""
         ...
 
+    def began(self) -> None:
+        """Show that a cell runs."""
+        ...
+
     def caller(self, request: Request) -> CellCaller:
         """Return the backend of the cell's attempt."""
         ...
@@ -122,12 +126,16 @@ class CellRun:
             poll_interval_s=_LONGEST_TURN_S,
             grace_s=_GRACE_S,
         )
-        keep_room(folder, job.world_size)
         writer.update(reason=None)
         attempt = Attempt(context, None)
         usage = HostUsage(str(folder.path))
         woken = False
         try:
+            attempt.tick(
+                time.monotonic(), woken=False
+            )  # sends the cell to the ranks, before files are written
+            keep_room(folder, job.world_size)
+            self._server.began()
             while attempt.outcome is None:
                 self._server.look()
                 woken = woken or self.caller.changed

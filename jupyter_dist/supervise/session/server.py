@@ -127,7 +127,6 @@ class Server:
         try:
             open_log(waiting.request.folder.supervisor_log)
             log(f"cell of the session {self._name!r}, whose supervisor is {os.getpid()}")
-            self.write()
             cell.run()
         except Exception:  # a bug, or a folder that is gone, must not end the session
             log(traceback.format_exc())
@@ -149,6 +148,9 @@ class Server:
                     )
             with contextlib.suppress(OSError):
                 open_log(self._log)
+
+    def began(self) -> None:
+        self.write()
 
     @property
     def ending(self) -> str:

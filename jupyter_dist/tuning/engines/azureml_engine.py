@@ -78,6 +78,9 @@ class _Sweep:
     def stop(self) -> None:
         self._workspace.jobs("POST", f"{self._name}/cancel", f"cancel the sweep {self._name!r}")
 
+    def close(self) -> None:
+        pass
+
     def _why_ended(self, seen: CommandJob, *, any_job: bool) -> str | None:
         if seen.ended is None:
             return None

@@ -16,6 +16,7 @@ from ...job import Job
 from ...record.trials import PRUNED, RUNNING, SUCCEEDED, Trial
 from ...search.spec import Search
 from ...worker import foreign_names
+from ..objective import counted
 from . import Proposal
 from .optuna_space import distributions, from_optuna, to_optuna
 
@@ -62,6 +63,14 @@ class OptunaEngine:
 
     def _pruner(self) -> Any:
         pruners = self._optuna.pruners
+        asked = self._search.schedule
+        if asked is not None:
+            own = asked.own
+            if asked.kind == "median":
+                return pruners.MedianPruner(own["min_samples_required"], own["grace_period"])
+            if asked.kind == "hyperband":
+                return pruners.HyperbandPruner(1, own["max_t"], own["reduction_factor"])
+            return pruners.SuccessiveHalvingPruner(own["grace_period"], own["reduction_factor"])
         if self._search.strategy == "hyperband":
             return pruners.HyperbandPruner()
         if self._search.early_stopping:
@@ -78,7 +87,7 @@ class OptunaEngine:
                 params=given,
                 distributions={name: self._space[name] for name in given},
                 value=trial.value if trial.state == SUCCEEDED else None,
-                intermediate_values=dict(trial.steps),
+                intermediate_values=dict(self._points(trial.steps)),
             )
         )
         if trial.state == RUNNING and not of_parent:
@@ -107,9 +116,13 @@ class OptunaEngine:
                 return True
         return bool(again and reported and trial.should_prune())
 
+    def _points(self, reported: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+        """Return (time, value). The time of a scheduler is the number of values, and otherwise the step."""
+        return reported if self._search.scheduler is None else counted(reported)
+
     def _reports(self, number: int, reported: Sequence[tuple[int, float]]) -> Iterator[None]:
         """Report the new values to Optuna, one at a time."""
-        new = reported[self._told.get(number, 0) :]
+        new = self._points(reported)[self._told.get(number, 0) :]
         self._told[number] = len(reported)
         for step, value in new:
             if step >= 0:  # Optuna has no negative steps

@@ -31,6 +31,7 @@ from ...job import Job
 from ...record.trials import PRUNED, RUNNING, SUCCEEDED, Trial
 from ...search.spec import Search
 from ...worker import layout
+from ..objective import counted
 from . import Proposal, ray_tune_parts
 from .optuna_space import from_optuna, to_optuna
 
@@ -116,7 +117,7 @@ class RayTuneEngine:
             return name in self._stopped
 
     def _report(self, number: int, name: str, reported: Sequence[tuple[int, float]]) -> None:
-        new = list(reported[self._told.get(number, 0) :])
+        new = counted(reported)[self._told.get(number, 0) :]
         self._told[number] = len(reported)
         if new:
             self._news.append((name, new))
@@ -247,7 +248,7 @@ class RayTuneEngine:
             if one.state == RUNNING:
                 self._ids[one.number] = name
             else:
-                self._news.append((name, list(one.steps)))
+                self._news.append((name, counted(one.steps)))
                 self._ends[name] = (one.state, one.value)
             return
         self._offers.append((name, parameters))

@@ -22,6 +22,8 @@ __all__ = ["Parts", "make", "tuner"]
 _ENDLESS = 1 << 30
 """Number of values that no trial logs, so that no trial is ended for having logged enough."""
 _OBJECTIVE = "objective"
+_VALUES = "values"
+"""The time of schedulers: how many values a trial has logged."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def make(run_id: str) -> Parts:
                 if point is not None:
                     self.at += 1
                     self.value = point[1]
-                    return {_OBJECTIVE: self.value, "run_step": point[0]}
+                    return {_OBJECTIVE: self.value, _VALUES: point[0]}
                 if end is not None:
                     state, value = end
                     if state != "succeeded":
@@ -196,6 +198,17 @@ def _scheduler(search: Search) -> Any:
     """
     from ray.tune import schedulers
 
+    asked = search.schedule
+    if asked is not None:
+        own = dict(asked.own)
+        if asked.kind == "median":
+            del own["max_t"]
+            return schedulers.MedianStoppingRule(time_attr=_VALUES, **own)
+        # Tune's HyperBandScheduler pauses trials, and a run cannot be paused. Several brackets of ASHA do
+        # the same without pauses. The tuning loop ends a trial after max_t values, because it has succeeded.
+        return schedulers.ASHAScheduler(
+            time_attr=_VALUES, stop_last_trials=False, brackets=asked.brackets, **own
+        )
     if search.strategy == "hyperband":
         return schedulers.ASHAScheduler(max_t=_ENDLESS, grace_period=1, reduction_factor=3)
     if search.early_stopping:

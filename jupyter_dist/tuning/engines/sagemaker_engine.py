@@ -6,8 +6,8 @@ https://docs.aws.amazon.com/sagemaker/latest/dg/automatic-model-tuning.html
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 from ... import folder as folders
 from ...backends.sagemaker.account import AwsAccount, InUse, NotThere
@@ -16,11 +16,11 @@ from ...backends.sagemaker.client import SageMakerClient
 from ...backends.sagemaker.jobs import look_at
 from ...backends.sagemaker.options import SageMakerOptions
 from ...backends.sagemaker.request import mailbox_of
-from ...backends.sagemaker.tuning_request import parameters_of, tuning_name
-from ...errors import DistError
+from ...backends.sagemaker.tuning.entry import begin_tuning_entry, end_tuning_entry
+from ...backends.sagemaker.tuning.jobs import describe_tuning, find_tuning, stop_tuning, training_jobs
+from ...backends.sagemaker.tuning.request import parameters_of, tuning_names
 from ...hosts.links.mailbox import Mailbox
 from ...job import Job
-from ...record import reader
 from ...search.dimensions import Value
 from ...search.spec import Search
 from .service_engine import ServiceEngine, ServiceStatus
@@ -42,28 +42,54 @@ class _TuningJob:
 
     def __init__(self, search: Search, job: Job) -> None:
         assert job.tuning is not None
-        self._search, self._run = search, job.id
+        self._search, self._run, self._job = search, job.id, job
         self._trial = Job.from_json(job.tuning["trial"])
         self._asked = SageMakerOptions(**self._trial.options)
         self._account = AwsAccount(self._asked.profile, region_for(self._asked))
-        self._name = tuning_name(job.id)
+        self._folder = folders.RunFolder(folders.runs_root() / job.id)
+        self._name = tuning_names(self._asked, job.id)[0]
         self.called = f"tuning job {self._name}"
 
     def begin(self) -> None:
-        with contextlib.suppress(NotThere):
-            self._status()
+        begin_tuning_entry(self._account, self._asked, self._of_entry(), self._search)
+        if self._find():
             return
-        if self._search.parent is not None:
-            self._check_parent(self._search.parent)
         asked, region = self._asked, self._account.region
-        folder = folders.RunFolder(folders.runs_root() / self._run)
         platform_client = SageMakerClient(self._account, asked, self._run)
-        mailbox = Mailbox(mailbox_of(asked, region), folder, store=platform_client.store)
+        mailbox = Mailbox(mailbox_of(asked, region), self._folder, store=platform_client.store)
         platform_client.upload_code(mailbox)
-        request = platform_client.tuning(self._search, self._trial, self._run, mailbox)
-        with contextlib.suppress(InUse), self._account.asking("start a tuning job") as client:
-            client.create_hyper_parameter_tuning_job(**request)
+        for name in tuning_names(asked, self._run):
+            request = platform_client.tuning(self._search, self._trial, name, mailbox)
+            try:
+                with self._account.asking("start a tuning job") as client:
+                    client.create_hyper_parameter_tuning_job(**request)
+            except InUse:
+                if not self._find():
+                    print(f"the account has another tuning job {name}", flush=True)
+                    continue
+            self._called(name)
+            break
         print(f"{self.called} in {region}", flush=True)
+
+    def close(self) -> None:
+        job, folder = self._of_entry(), self._folder
+        told = end_tuning_entry(self._account, self._asked, job, folder, self._search)
+        if told is not None:
+            print(told, flush=True)
+
+    def _of_entry(self) -> Job:
+        """Return a job with the tuning run's id, and with the ranks of a trial."""
+        return dataclasses.replace(self._trial, id=self._run, created=self._job.created)
+
+    def _find(self) -> bool:
+        """Look for the run's tuning job in the account, and note its name. Return whether there is one."""
+        told = find_tuning(self._account, self._asked, self._folder)
+        if told is not None:
+            self._called(str(told["HyperParameterTuningJobName"]))
+        return told is not None
+
+    def _called(self, name: str) -> None:
+        self._name, self.called = name, f"tuning job {name}"
 
     def look(self) -> ServiceStatus:
         status, why = self._status()
@@ -76,8 +102,8 @@ class _TuningJob:
         return False
 
     def stop(self) -> None:
-        with self._account.asking(f"stop the tuning job {self._name!r}") as client:
-            client.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName=self._name)
+        if self._find():  # otherwise the name may be that of somebody else's job
+            stop_tuning(self._account, self._name)
 
     def _why_ended(self, status: str, why: str, *, any_job: bool) -> str | None:
         if status in ("InProgress", "Stopping"):
@@ -87,34 +113,12 @@ class _TuningJob:
         word = {"Stopped": "was stopped", "Failed": "has failed"}.get(status, f"is {status}")
         return f"{self.called} {word}" + (f": {why[:1000]}" if why else "")
 
-    def _check_parent(self, parent: str) -> None:
-        about = reader.job(folders.RunFolder(folders.runs_root() / parent))
-        if about.where != self._trial.backend:
-            raise DistError(
-                f"run {parent} was tuned on {about.where}, so SageMaker does not have its trials. "
-                "Remove --warm-start"
-            )
-
     def _status(self) -> tuple[str, str]:
-        with self._account.asking(f"look after the tuning job {self._name!r}") as client:
-            told = client.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=self._name)
+        told = describe_tuning(self._account, self._name)
         return str(told["HyperParameterTuningJobStatus"]), str(told.get("FailureReason") or "")
 
     def _list(self) -> Mapping[str, Mapping[str, Value]]:
-        found: dict[str, Mapping[str, Value]] = {}
-        more: dict[str, Any] = {}
-        while True:
-            with self._account.asking(f"list the training jobs of {self._name!r}") as client:
-                told = client.list_training_jobs_for_hyper_parameter_tuning_job(
-                    HyperParameterTuningJobName=self._name,
-                    MaxResults=100,
-                    SortBy="CreationTime",
-                    SortOrder="Ascending",
-                    **more,
-                )
-            for each in told["TrainingJobSummaries"]:
-                tuned = each["TunedHyperParameters"]
-                found[str(each["TrainingJobName"])] = parameters_of(self._search, tuned)
-            if not told.get("NextToken"):
-                return found
-            more = {"NextToken": told["NextToken"]}
+        return {
+            str(each["TrainingJobName"]): parameters_of(self._search, each["TunedHyperParameters"])
+            for each in training_jobs(self._account, self._name)
+        }

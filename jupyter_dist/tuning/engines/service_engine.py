@@ -63,6 +63,10 @@ class Service(Protocol):
         """Stop the service from starting more jobs, and end the running ones."""
         ...
 
+    def close(self) -> None:
+        """Record the end of the tuning, if the service has a place for it. Never raises."""
+        ...
+
 
 class ServiceEngine:
     """`Engine` of one service's tuning. If the service does not answer, a later turn asks again."""
@@ -119,6 +123,8 @@ class ServiceEngine:
     def close(self) -> None:
         if self._ended is None:
             self.stop()
+        if self._begun:
+            self._service.close()
 
     def _look(self) -> None:
         """Read the service's jobs, if the last read was some time ago."""

@@ -281,7 +281,7 @@ def strategy(kind: str | None = None, **options: Any) -> tf.distribute.Strategy:
     return strategies.make(kind, options, world_size())
 
 
-def shard(data: Any, even: bool = False) -> Any:
+def shard(data: Any, even: bool = False, partitions: int | bool | None = None) -> Any:
     """Return this rank's share of `data`. Every item goes to exactly one rank.
 
     - list, tuple and other sequences, numpy arrays, torch tensors, pandas DataFrame and Series:
@@ -303,10 +303,17 @@ def shard(data: Any, even: bool = False) -> Any:
     Otherwise collectives in a training loop wait for a batch that one rank does not have. Every rank must
     have the same data in the same order.
 
+    `partitions` is for a Spark DataFrame. The result is a list of tables, for example one for each model:
+
+    - `partitions=True`: the DataFrame's own partitions, as after `frame.repartition(100, "shop")`. Empty
+      partitions are left out.
+    - `partitions=100`: all rows divided into 100 parts of equal size. 10 ranks have 10 parts each.
+
     Raises TypeError for a dict, a set, a DataLoader, a string, a number or None. With `even`, raises
-    TypeError if a data set does not have a length.
+    TypeError if a data set does not have a length. With `partitions`, raises TypeError for other data, and
+    ValueError for a number below 1.
     """
-    return sharding.share(data, rank(), world_size(), even)
+    return sharding.share(data, rank(), world_size(), even, partitions)
 
 
 def barrier(timeout_s: float | None = None) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import operator
 import os
 import re
+import time
 from pathlib import Path
 
 from .. import layout
@@ -12,16 +15,21 @@ __all__ = ["checkpoint_dir", "checkpoints_elsewhere", "input", "model_dir"]
 
 
 _INPUTS = "/opt/ml/input/data"
+_NEXT_EPOCH_S = 60.0
+"""Time limit for the FIFO of the next epoch. SageMaker makes it when the one before was read."""
 
 
-def input(name: str = "training") -> Path:
+def input(name: str = "training", epoch: int = 0) -> Path:
     """Return the path of an input of the job, by its name in `--input training=s3://…`.
 
     On `sagemaker`, the path is a folder. If the files are shared out among hosts, it has this host's share.
-    With Pipe, the path is the FIFO of the first epoch. On `azureml`, the path is the mounted or downloaded
-    folder, or a file if the input is a file. With mode=direct, it is the address itself.
+    With Pipe, the path is the FIFO of that epoch. SageMaker makes the FIFOs one after the other, so the call
+    waits until the FIFO of the epoch before was read. Other inputs are the same in each epoch. On `azureml`,
+    the path is the mounted or downloaded folder, or a file if the input is a file. With mode=direct, it is
+    the address itself.
 
-    Raises KeyError for another name, with the existing names, and if the platform has no inputs.
+    Raises KeyError for another name, with the existing names, and if the platform has no inputs. Raises
+    TimeoutError if the FIFO is not there in time.
     Source: https://github.com/aws/sagemaker-training-toolkit/blob/master/ENVIRONMENT_VARIABLES.md
     """
     found = {
@@ -36,8 +44,26 @@ def input(name: str = "training") -> Path:
         raise KeyError(
             f"the run has no input {name!r}{there}. Add it with --input {name}=URL, on sagemaker or azureml"
         )
-    fifo = Path(f"{path}_0")
-    return fifo if fifo.exists() and not Path(path).exists() else Path(path)
+    if epoch < 0:
+        raise ValueError(f"the epochs of an input count from 0, got epoch={epoch}")
+    if not _is_pipe(name, path):
+        return Path(path)
+    fifo, until = Path(f"{path}_{operator.index(epoch)}"), time.monotonic() + _NEXT_EPOCH_S
+    while not fifo.exists():
+        if time.monotonic() > until:
+            raise TimeoutError(
+                f"{fifo} does not exist after {_NEXT_EPOCH_S:g} s. SageMaker makes it when the FIFO of the "
+                f"epoch before was read to its end. Read dist.input({name!r}, epoch={epoch - 1}) first"
+            )
+        time.sleep(0.01)
+    return fifo
+
+
+def _is_pipe(name: str, path: str) -> bool:
+    """Return whether the input has a FIFO for each epoch. The container's toolkit says the modes."""
+    modes = json.loads(os.environ.get("SM_INPUT_DATA_CONFIG") or "{}")
+    mode = (modes.get(name) or {}).get("TrainingInputMode")
+    return mode == "Pipe" or (Path(f"{path}_0").exists() and not Path(path).exists())
 
 
 def model_dir() -> Path:

@@ -20,7 +20,7 @@ _ACCEPTED = (
 )
 
 
-def share(data: Any, rank: int, world_size: int, even: bool) -> Any:
+def share(data: Any, rank: int, world_size: int, even: bool, partitions: int | bool | None = None) -> Any:
     """Return items rank, rank + world_size, … of `data`, in the form of `data` (see `api.shard`)."""
     if data is None or isinstance(data, (str, bytes, bytearray, int, float, complex, Mapping)):
         hint = " Shard each of its values." if isinstance(data, Mapping) else ""
@@ -31,7 +31,12 @@ def share(data: Any, rank: int, world_size: int, even: bool) -> Any:
             "doubled. Use sorted(data)."
         )
     if isinstance(data, spark_rows.SparkRows) or spark_rows.is_dataframe(data):
-        return spark_rows.share(data, rank, world_size, even)
+        return spark_rows.share(data, rank, world_size, even, partitions)
+    if partitions is not None:
+        raise TypeError(
+            f"partitions= works only with a Spark DataFrame, and this is a {type(data).__name__}. Divide it "
+            "into a list of parts, and write dist.shard(parts)."
+        )
     ray_data = sys.modules.get("ray.data")
     if ray_data is not None and isinstance(data, ray_data.Dataset):
         return ray_datasets.share(data, rank, world_size)

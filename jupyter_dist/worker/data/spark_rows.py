@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import pickle
 from collections.abc import Sequence
 from typing import Any
 
 __all__ = ["SparkRows", "collect", "is_dataframe", "share"]
+
+_PART = "jupyter_dist_partition"
 
 _DATAFRAMES = {
     "pyspark.sql.dataframe.DataFrame",
@@ -22,8 +25,15 @@ class SparkRows:
     `dist.shard` returns the rank's own rows.
     """
 
-    def __init__(self, files: Sequence[Any], columns: Sequence[str]) -> None:
-        """Store the files. `files`: Arrow IPC files in the order of the rows, each a buffer or a path."""
+    def __init__(
+        self, files: Sequence[Any], columns: Sequence[str], sizes: Sequence[int] | None = None
+    ) -> None:
+        """Store the files.
+
+        `files`: Arrow IPC files in the order of the rows, each a buffer or a path. `sizes`: the numbers of
+        rows of the DataFrame's partitions, without empty partitions. None: they are unknown.
+        """
+        self.sizes = None if sizes is None else tuple(sizes)
         self._files = [file if isinstance(file, str) else memoryview(file) for file in files]
         self.columns = list(columns)
 
@@ -50,6 +60,7 @@ class SparkRows:
         return SparkRows, (
             [file if isinstance(file, str) else keep(file) for file in self._files],
             self.columns,
+            self.sizes,
         )
 
     def __repr__(self) -> str:
@@ -76,12 +87,15 @@ def is_dataframe(data: Any) -> bool:
     return any(f"{base.__module__}.{base.__qualname__}" in _DATAFRAMES for base in type(data).__mro__)
 
 
-def share(data: Any, rank: int, world_size: int, even: bool) -> Any:
+def share(data: Any, rank: int, world_size: int, even: bool, partitions: int | bool | None = None) -> Any:
     """Return this rank's rows of a Spark DataFrame or of `SparkRows`, as a pyarrow.Table.
 
-    The rows are neighbours. So a rank has whole partitions, and at most two ranks share a partition.
+    The rows are neighbours. So a rank has whole partitions, and at most two ranks share a partition. With
+    `partitions`, returns a list with a table for each of this rank's partitions (see `api.shard`).
     """
-    table = collect(data)
+    if partitions is not None:
+        return _whole_partitions(data, rank, world_size, even, partitions)
+    table = data.toArrow() if isinstance(data, SparkRows) else collect(data)[0]
     total = table.num_rows
     if even:
         total -= total % world_size
@@ -89,11 +103,36 @@ def share(data: Any, rank: int, world_size: int, even: bool) -> Any:
     return table.slice(start, end - start)
 
 
-def collect(data: Any) -> Any:
-    """Return all rows as a pyarrow.Table, partition by partition."""
-    if hasattr(type(data), "toArrow"):
-        return data.toArrow()
-    return _pyarrow().Table.from_pandas(data.toPandas(), preserve_index=False)  # Spark 3 has no toArrow
+def _whole_partitions(data: Any, rank: int, world_size: int, even: bool, partitions: int | bool) -> list[Any]:
+    if partitions is not True and (not isinstance(partitions, int) or partitions < 1):
+        raise ValueError(
+            f"partitions must be True or a whole number of at least 1, got {partitions!r}. True means the "
+            "DataFrame's own partitions"
+        )
+    table, sizes = (data.toArrow(), data.sizes) if isinstance(data, SparkRows) else collect(data)
+    if partitions is True:
+        ends = list(itertools.accumulate((table.num_rows,) if sizes is None else sizes))
+    else:
+        ends = [place * table.num_rows // partitions for place in range(1, partitions + 1)]
+    count = len(ends) - len(ends) % world_size if even else len(ends)
+    first, last = (place * count // world_size for place in (rank, rank + 1))
+    starts = [0, *ends]
+    return [table.slice(starts[i], starts[i + 1] - starts[i]) for i in range(first, last)]
+
+
+def collect(frame: Any) -> tuple[Any, tuple[int, ...]]:
+    """Return all rows of a Spark DataFrame as a pyarrow.Table, and the sizes of its partitions.
+
+    The rows are in the order of the partitions. Empty partitions are left out.
+    """
+    numbered = frame.selectExpr("*", f"spark_partition_id() as {_PART}")
+    if hasattr(type(frame), "toArrow"):
+        table = numbered.toArrow()
+    else:  # Spark 3 has no toArrow
+        table = _pyarrow().Table.from_pandas(numbered.toPandas(), preserve_index=False)
+    last = table.num_columns - 1  # by its place, because a DataFrame may have several columns of one name
+    counts = {one["values"]: one["counts"] for one in table.column(last).value_counts().to_pylist()}
+    return table.remove_column(last), tuple(counts[part] for part in sorted(counts))
 
 
 def _pyarrow() -> Any:

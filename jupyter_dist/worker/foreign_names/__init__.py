@@ -7,6 +7,7 @@ it, and what happens without it. docs/changing.md has the table. Code that relie
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterable
 from types import ModuleType
@@ -88,11 +89,10 @@ def lost(
     - module: a module whose import is about to end, such as the one that a hook was called for.
     A module that is not imported, or only in part, counts as complete.
     """
-    users = {user, f"{user}/__init__"}
     chosen = None if libraries is None else frozenset(libraries)
     found = []
-    for row in ROWS:
-        if not users.intersection(row.users) or (consequence is not None and row.missing is not consequence):
+    for row in _rows(user):
+        if consequence is not None and row.missing is not consequence:
             continue
         if chosen is not None and row.library not in chosen:
             continue
@@ -103,6 +103,11 @@ def lost(
         if names:
             found.append((row, names))
     return found
+
+
+@functools.lru_cache(None)
+def _rows(user: str) -> tuple[Row, ...]:
+    return tuple(row for row in ROWS if {user, f"{user}/__init__"}.intersection(row.users))
 
 
 def is_complete(name: str) -> bool:

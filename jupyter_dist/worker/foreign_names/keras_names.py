@@ -155,7 +155,7 @@ ROWS: tuple[Row, ...] = (
         "tensorflow.python.eager.context",
         (
             *("_context", "_soft_device_placement", "_intra_op_parallelism_threads"),
-            *("_inter_op_parallelism_threads", "_optimizer_jit"),
+            *("_inter_op_parallelism_threads", "_optimizer_jit", "_virtual_device_map"),
         ),
         ("worker/settings/libraries/tensorflow",),
         Missing.OFF,

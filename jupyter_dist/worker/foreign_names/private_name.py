@@ -84,16 +84,16 @@ class Row:
         if self.probe is Probe.MODULE:
             return [] if is_there(self.module) else [self.module]
         if self.probe is Probe.WRITTEN:
-            text = _source_of(self.module)
-            if not text and is_there(self.module):
+            written = _written(self.module, self.names)
+            if written is None and is_there(self.module):
                 return []  # the module has only compiled code, which cannot be searched
-            found = {name for name in self.names if re.search(rf"(?<!\w){_last(name)}", text)}
+            found = written or frozenset()
         else:
             try:
                 owner = module or importlib.import_module(self.module)
             except ImportError:
                 return [f"{self.module}.{name}" for name in self.names]
-            found = {name for name in self.names if _has(owner, name, self.takes.get(name, ()))}
+            found = frozenset(name for name in self.names if _has(owner, name, self.takes.get(name, ())))
         return [f"{self.module}.{name}" for name in self.names if name not in found]
 
 
@@ -125,8 +125,12 @@ def _accepts(function: Any, names: tuple[str, ...]) -> bool:
 
 
 @functools.lru_cache(64)
-def _source_of(module: str) -> str:
-    return "\n".join(path.read_text("utf-8", "replace") for path in _files(module) if path.suffix == ".py")
+def _written(module: str, names: tuple[str, ...]) -> frozenset[str] | None:
+    """Return those names that a module's source contains. None if the module has no source."""
+    text = "\n".join(path.read_text("utf-8", "replace") for path in _files(module) if path.suffix == ".py")
+    if not text:
+        return None
+    return frozenset(name for name in names if re.search(rf"(?<!\w){_last(name)}", text))
 
 
 def _files(module: str) -> Iterator[Path]:

@@ -30,6 +30,11 @@ _SHARE = 0.002
 _PACE = ((120.0, 1.0), (600.0, 2.0), (7200.0, 5.0))
 """Pairs of seconds since the first rank began, and the interval until then. Afterwards: `_LAST_PACE_S`."""
 _LAST_PACE_S = 15.0
+_FIRST_S = 0.5
+"""The time from the start to the first measurement, which looks at all processes of the host.
+
+Meanwhile the ranks write their first lines, and the cells of a session are often over.
+"""
 _LETTERS_APART_S = 10.0
 _HEAD = 4096
 """The first event of a rank is within this number of bytes."""
@@ -55,7 +60,8 @@ class HostUsage:
         self._attempts = os.path.join(run, layout.ATTEMPTS)
         # In a mailbox each sample is a message, which costs money.
         self._least_s = _LETTERS_APART_S if "JUPYTER_DIST_MAILBOX" in os.environ else 0.0
-        self._due = self._began = 0.0
+        self._due: float | None = None
+        self._began = 0.0
         self._ranks: dict[str, _Rank | None] = {}
         """By folder. None for a rank of another host, or one that has ended."""
         self._others: set[int] = set()
@@ -72,6 +78,8 @@ class HostUsage:
 
         Call this often. `now` is a time of the monotonic clock.
         """
+        if self._due is None:
+            self._due = now + _FIRST_S
         if now < self._due:
             return
         began = time.thread_time()

@@ -49,7 +49,7 @@ class ByName:
         self._odd = {
             id(module): name
             for name, module in self._modules.items()
-            if not issubclass(type(module), types.ModuleType) and module is not None
+            if type(module) is not types.ModuleType and _is_odd(module)
         }
         self.odd_kinds = {type(self._modules[name]) for name in self._odd.values()}
         """The classes of objects that replace a module in sys.modules without being a module."""
@@ -298,6 +298,10 @@ def _spec(name: str) -> ModuleSpec | None:
             if spec is not None:
                 return spec
     return None
+
+
+def _is_odd(module: Any) -> bool:
+    return not issubclass(type(module), types.ModuleType) and module is not None
 
 
 def is_installed(name: str) -> bool:

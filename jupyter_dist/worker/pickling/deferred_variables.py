@@ -8,6 +8,7 @@ of the notebook move, with the same values, to the first strategy whose scope is
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,7 @@ _waiting: list[Callable[[], Any]] = []
 _values: dict[int, tuple[Any, Any]] = {}
 """`id` of a variable → the variable and its value, until TensorFlow's variable is made."""
 _expected = False
+_cpus = 1
 _kept: list[Any] = []
 
 
@@ -92,19 +94,28 @@ def _key(obj: Any) -> None:
         vars(obj)["_trainable_variables_indices"] = known
 
 
-def expect_strategy() -> None:
-    """Record that the cell makes a strategy that spans ranks, which TensorFlow needs before anything else."""
-    global _expected
-    _expected = True
+def expect_strategy(*, spans: bool, cpus: int) -> None:
+    """Record what the cell's own strategy needs, and TensorFlow accepts only at its start.
+
+    `spans`: the strategy spans ranks. `cpus`: how many logical CPUs it uses.
+    """
+    global _expected, _cpus
+    _expected, _cpus = spans, cpus
 
 
 def start_tensorflow() -> None:
-    """Connect the workers before an object of the notebook starts TensorFlow, if the cell needs that.
+    """Connect the workers, and divide the CPU, before an object of the notebook starts TensorFlow.
 
+    Both happen only if the cell's strategy needs them.
     TensorFlow connects the workers for the first MultiWorkerMirroredStrategy, and only at its start. A second
     connection for the cell's own strategy would wait forever, so it is skipped.
     """
     global _expected
+    if _cpus > 1:
+        from ..tensorflow import strategies
+
+        with contextlib.suppress(RuntimeError):  # the cell's own call then reports it
+            strategies.divide_cpu(_cpus)
     here = task()
     if not _expected or here.count("ps") or here.trainers < 2 or here.type == "evaluator":
         return

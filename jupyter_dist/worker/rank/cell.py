@@ -136,10 +136,10 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
         from .. import keras
 
         keras.arrange(why)
-    if header["spanning_strategy"]:
+    if header["spanning_strategy"] or header["logical_cpus"] > 1:
         from ..pickling import deferred_variables
 
-        deferred_variables.expect_strategy()
+        deferred_variables.expect_strategy(spans=header["spanning_strategy"], cpus=header["logical_cpus"])
     from .. import autolog, hints
     from ..hints import losses, thread_errors
 

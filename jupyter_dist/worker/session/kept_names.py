@@ -109,7 +109,8 @@ class KeptNames:
 
     def new_objects(self, objects: dict[str, Any]) -> dict[str, Any]:
         """Return the objects of the notebook's settings if anything of the settings has changed."""
-        before, self._objects = self._objects, digest(objects, self.main.__dict__)
+        now = digest(objects, self.main.__dict__) if objects else ""
+        before, self._objects = self._objects, now
         return objects if self._settings_are_new or before is None or before != self._objects else {}
 
     def load(self, path: Path, *, main: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ..output import events
 from ..tf_config import Task, task
 from . import server_rank
 
-__all__ = ["KINDS", "Devices", "choose", "kind_of", "make", "spans_ranks"]
+__all__ = ["KINDS", "Devices", "choose", "divide_cpu", "kind_of", "make", "spans_ranks"]
 
 KINDS = {
     "one_device": "OneDeviceStrategy",
@@ -32,8 +32,9 @@ _NO_TPU = (
 )
 _TOO_LATE = (
     "{count} CPU devices were asked for, but TensorFlow can no longer divide its CPU, "
-    "because it has already run something in this process. Call dist.strategy() before "
-    "anything else of TensorFlow."
+    "because it has already run something in this process, such as a dataset of an earlier cell. "
+    "Call dist.strategy() before anything else of TensorFlow, or divide the CPU in the notebook with "
+    "tf.config.set_logical_device_configuration, which ranks repeat."
 )
 
 _made: dict[str, Any] = {}
@@ -166,20 +167,28 @@ def _one_device(tf: Any, options: Mapping[str, Any], task: Task, place: Devices,
 def _mirrored(tf: Any, options: Mapping[str, Any], task: Task, place: Devices, why: str) -> None:
     if not options and not place.gpus and place.cpus > 1:
         options = {"devices": [f"CPU:{index}" for index in range(place.cpus)]}
-    _divide_cpu(tf, options.get("devices"))
+    divide_cpu(_cpus_of(options.get("devices")))
     _keep("mirrored", tf.distribute.MirroredStrategy(**options), why)
 
 
 def _central_storage(tf: Any, options: Mapping[str, Any], task: Task, place: Devices, why: str) -> None:
-    _divide_cpu(tf, options.get("compute_devices"))
+    divide_cpu(_cpus_of(options.get("compute_devices")))
     make = tf.distribute.experimental.CentralStorageStrategy
     _keep("central_storage", make(**options), why)
 
 
-def _divide_cpu(tf: Any, devices: Any) -> None:
-    """Make as many logical CPUs as `devices` names, such as `["CPU:0", "CPU:1"]`."""
+def _cpus_of(devices: Any) -> int:
+    """Return how many logical CPUs `devices` names, such as 2 for `["CPU:0", "CPU:1"]`."""
     found = [re.fullmatch(r"/?(?:device:)?CPU:(\d+)", str(name), re.IGNORECASE) for name in devices or ()]
-    count = max((int(match[1]) + 1 for match in found if match), default=1)
+    return max((int(match[1]) + 1 for match in found if match), default=1)
+
+
+def divide_cpu(count: int) -> None:
+    """Make at least `count` logical CPUs. Repeatable.
+
+    Raises RuntimeError if TensorFlow has already started.
+    """
+    tf = _tensorflow()
     cpu = tf.config.list_physical_devices("CPU")[0]
     if count <= len(tf.config.get_logical_device_configuration(cpu) or [cpu]):
         return

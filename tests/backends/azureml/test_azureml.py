@@ -381,3 +381,23 @@ def test_a_store(kind: str, plane: AzurePlane) -> None:
         plane.fail("GET", 404, "ContainerNotFound")
         with pytest.raises(StoreError, match="404 ContainerNotFound"):
             store.get("run/up/9")
+
+
+def test_a_parameter_server_in_an_environment_from_packages(plane: AzurePlane, runs: Runs) -> None:
+    """The service starts a process of its own for the server, and has the environment before the job."""
+    cell = "import json, os\njson.loads(os.environ['TF_CONFIG'])['task']['type'], os.uname().nodename"
+    given: dict[str, Any] = {
+        "distribution": "tensorflow",
+        "ps": 1,
+        "environment": None,
+        "pip": "torch==2.8.0",
+    }
+    run = runs.finish(cell, np=2, instance_count=2, **given)
+    job = job_of(plane, run)
+    assert run.state is State.SUCCEEDED, story(run) + str(job.lines)
+    assert run.results[0] == ("worker", "node-a")
+    counts = {"workerCount": 1, "parameterServerCount": 1}
+    assert job.body["distribution"] == {"distributionType": "TensorFlow", **counts}
+    (path,) = [path for path in plane.bodies if path.startswith("environments/")]
+    assert job.body["environmentId"].endswith(f"/{path}")
+    assert "  - torch==2.8.0\n" in plane.bodies[path]["properties"]["condaFile"]

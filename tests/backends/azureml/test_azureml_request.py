@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jupyter_dist.backends.azureml import environments
 from jupyter_dist.backends.azureml.backend import AzureMl
+from jupyter_dist.backends.azureml.environments import anonymous, environment_of
 from jupyter_dist.backends.azureml.jobs import read
 from jupyter_dist.backends.azureml.options import AzureMlOptions
 from jupyter_dist.backends.azureml.request import command_job, host_list
@@ -41,7 +44,8 @@ def no_workspace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(GOLDEN["cases"]))
-def test_a_job_is_asked_for_as_azure_s_own_sdk_does(name: str) -> None:
+def test_a_job_is_asked_for_as_azure_s_own_sdk_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "sys", SimpleNamespace(version_info=(3, 11)))  # as in that file
     case = GOLDEN["cases"][name]
     asked, code = AzureMlOptions(**case["options"]), f"{WORKSPACE}/codes/GUID/versions/1"
     ours = command_job(asked, "name", int(asked.ranks or 1), WORKSPACE, code, longest_s=case.get("longest_s"))
@@ -49,6 +53,11 @@ def test_a_job_is_asked_for_as_azure_s_own_sdk_does(name: str) -> None:
     assert ours["properties"].pop("command").startswith("python jupyter_dist_host.py")
     del theirs["command"], theirs["properties"], theirs["resources"]["properties"]
     assert ours["properties"] == theirs
+    made = anonymous(asked)
+    if made is not None:
+        (put,) = [each for each in case["requests"] if "/environments/" in each["path"]]
+        assert put["path"] == environment_of(asked, WORKSPACE)
+        assert put["body"] == made[1]
 
 
 @pytest.mark.parametrize(
@@ -256,6 +265,10 @@ def test_no_machine_is_idle() -> None:
         ({"NODE_RANK": "1", "RANK": "1", "LOCAL_RANK": "0"}, (1, 0)),
         ({"TF_CONFIG": '{"cluster": {}, "task": {"type": "worker", "index": 1}}'}, (1, 0)),
         (
+            {"TF_CONFIG": '{"cluster": {"worker": ["a", "b"]}, "task": {"type": "ps", "index": 0}}'},
+            (2, 0),
+        ),
+        (
             {
                 "OMPI_COMM_WORLD_RANK": "3",
                 "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
@@ -280,3 +293,26 @@ def test_how_a_job_stands(status: str, ended: bool, stopped: bool) -> None:
     assert (seen.ended is not None, seen.stopped) == (ended, stopped)
     assert seen.machines == "2 × big"
     assert seen.page == "https://page"
+
+
+def test_an_environment_from_a_conda_file(tmp_path: Path) -> None:
+    file = tmp_path / "env.yml"
+    given = {"compute": "c", "conda_file": str(file), "image": "mine:1"}
+    with pytest.raises(InputError, match=r"--conda-file: .* cannot be read"):
+        anonymous(AzureMlOptions(**given))
+    file.write_text("name: x\n")
+    with pytest.raises(InputError, match="has no dependencies"):
+        anonymous(AzureMlOptions(**given))
+    file.write_text("dependencies:\n- python=3.11\n")
+    made = anonymous(AzureMlOptions(**given))
+    assert made is not None
+    assert made[1]["properties"]["condaFile"] == file.read_text()
+    assert made[1]["properties"]["image"] == "mine:1"
+    file.write_text("dependencies:\n- python=3.12\n")
+    assert anonymous(AzureMlOptions(**given)) != made, "another version"
+    odd = anonymous(AzureMlOptions(compute="c", pip=["a[b]>=2", "x @ git+https://h/r#egg=x: y"]))
+    assert odd is not None
+    packages = odd[1]["properties"]["condaFile"].partition("pip:\n")[2].splitlines()[:2]
+    assert packages == ["  - a[b]>=2", '  - "x @ git+https://h/r#egg=x: y"']
+    with pytest.raises(InputError, match="--environment cannot be combined with --pip"):
+        make_plan(read_command_line(f"{LINE} --pip torch").given)

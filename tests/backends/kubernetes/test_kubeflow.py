@@ -43,7 +43,7 @@ def test_the_pods_of_a_pytorchjob_and_of_a_tfjob_have_the_ranks(plane: Plane, ru
         == "Kubeflow's training operator, Kubeflow's MPI operator, Kubeflow's Trainer"
     )
     torch = runs.start(CELL, kind="pytorchjob", processes_per_host=2)
-    tensorflow = runs.start(CELL, kind="tfjob", chief=True, ps=1)
+    tensorflow = runs.start(CELL, kind="tfjob", chief=True, ps=1, name="books", restart_policy="OnFailure")
     results = runs.wait(torch).results
     assert torch.status.state is State.SUCCEEDED, story(torch)
     name = f"jd-{torch.id}"
@@ -55,8 +55,7 @@ def test_the_pods_of_a_pytorchjob_and_of_a_tfjob_have_the_ranks(plane: Plane, ru
     assert results[0]["MASTER_ADDR"].startswith("198.18."), "not what the operator says: it counts pods"
     results = runs.wait(tensorflow).results
     assert tensorflow.status.state is State.SUCCEEDED, story(tensorflow)
-    pods = [result["pod"].removeprefix(f"jd-{tensorflow.id}-") for result in results]
-    assert pods == ["chief-0", "worker-0", "ps-0"]
+    assert [result["pod"] for result in results] == ["books-chief-0", "books-worker-0", "books-ps-0"]
     assert [result["tf"]["task"]["type"] for result in results] == ["chief", "worker", "ps"]
     deadline = Deadline()  # the garbage collector learns of a new kind every 30 s
     while left(plane):

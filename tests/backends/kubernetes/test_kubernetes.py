@@ -357,3 +357,44 @@ def test_a_version_that_is_too_old_has_the_pods_listed_anew(stub: Stub, wait_for
 
 def test_its_options_are_declared_without_its_client() -> None:
     assert backends.declared("kubernetes").options is KubernetesOptions
+
+
+def test_the_name_of_a_run_names_its_objects(stub: Stub, tmp_path: Path) -> None:
+    """Exactly, where it can be one. Another's object of that name is not taken for its own, nor deleted."""
+    plan = run_plan.make_plan({"backend": "kubernetes", "name": "mnist", "np": 1})
+    job = asked_job(**plan.options.model_dump(mode="json"))
+    assert job_object(job, 0)["metadata"]["name"] == "mnist"
+    assert job_object(job, 1)["metadata"]["name"] == "mnist-1"
+    trial = dataclasses.replace(job, trial={"of": "x", "number": 3})
+    assert job_object(trial, 0)["metadata"]["name"] == "mnist-t3"
+    for name in ("My run", "x" * 46):
+        free = run_plan.make_plan({"backend": "kubernetes", "name": name, "np": 1})
+        assert free.options.model_dump()["job_name"] is None
+    theirs = {"metadata": {"name": "mnist", "uid": "u", "labels": {"app": "theirs"}}}
+    stub.answers = {"POST jobs": [(409, {"message": "exists"})], "GET mnist": [(200, theirs)]}
+    allocation = PodAllocation(new_handle(job, 0), job, RunFolder(tmp_path))
+    assert not allocation.asked()
+    with pytest.raises(LaunchError, match=r"already has a Job 'mnist'\. Nothing was started\. Choose"):
+        allocation.ask()
+    allocation.free()
+    assert [key for key, *_ in stub.asked if key.startswith("DELETE")] == []
+    ours = {"metadata": {**theirs["metadata"], "labels": {"jupyter-dist/run": job.id}}}
+    stub.answers |= {"GET mnist": [(200, ours)], "DELETE mnist": [(200, {})]}
+    assert allocation.asked()
+    allocation.free()
+    assert [key for key, *_ in stub.asked if key.startswith("DELETE")] == ["DELETE mnist"]
+
+
+@pytest.mark.parametrize("kind", ["pytorchjob", "tfjob", "mpijob"])
+def test_the_restart_policy_is_in_the_object_of_the_operator(kind: str) -> None:
+    (specs,) = [
+        value
+        for key, value in job_object(asked_job(2, kind=kind, restart_policy="OnFailure"), 0)["spec"].items()
+        if key.endswith("ReplicaSpecs")
+    ]
+    assert {each["restartPolicy"] for each in specs.values()} == {"OnFailure"}
+    given = {"backend": "kubernetes", "np": 2, "restart_policy": "OnFailure"}
+    with pytest.raises(InputError, match="--restart-policy works only with --kind pytorchjob"):
+        run_plan.make_plan(given)
+    with pytest.raises(InputError, match="need --restart-policy ExitCode"):
+        run_plan.make_plan({**given, **ELASTIC})

@@ -117,7 +117,10 @@ def secrets_of(plane: Plane) -> list[str]:
 def test_no_line_is_lost_or_doubled_when_the_supervisor_is_killed(
     plane: Plane, runs: Runs, wait_for: Callable[..., Any]
 ) -> None:
-    run = runs.until_up(runs.start(PRINT, np=4, processes_per_host=2))
+    run = runs.until_up(runs.start(PRINT, np=4, processes_per_host=2, name="mailed"))
+    (made,) = plane.api.get(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs")["items"]
+    assert made["metadata"]["name"] == "mailed"
+    assert secrets_of(plane) == [f"jd-{run.id}"]
     key = (run.folder.path / layout.KEY).read_text()
     jobs = json.dumps([plane.api.get(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"), plane.pods()])
     assert key not in jobs

@@ -151,6 +151,16 @@ def _has_entry(plane: SageMakerPlane, run: showing.Run, job: Job) -> None:
     assert entry["OutputArtifacts"]["SageMaker.ModelArtifact"]["Value"] == job.output("model.tar.gz")
     assert f"in experiment 'vision' as {name}" in str(run.status.told)
     assert any(each.startswith("PUT /BatchPutMetrics") for each in plane.requests)
+    arns = {one["Source"]["SourceUri"]: arn for arn, one in plane.artifacts.items()}
+    own = entry["TrialComponentArn"]
+    assert set(plane.associations) == {
+        (arns["s3://data/train"], "ContributedTo", own),
+        (own, "Produced", arns[job.output("model.tar.gz")]),
+    }
+    table = run.experiment.set_index("component").loc[name]
+    assert (table["state"], table["lr"], table["net"], table["loss"]) == ("Completed", 0.1, "small", 0.0)
+    assert table["training"] == "s3://data/train"
+    assert (table["ended"] - table["started"]).total_seconds() > 0
 
 
 def test_a_submission_is_found_again_and_never_doubled(plane: SageMakerPlane, tmp_path: Path) -> None:
@@ -527,3 +537,15 @@ def test_a_mailbox_that_is_a_minute_late(late_run: tuple[SageMakerPlane, showing
     assert job.status == "Stopped"
     assert job.ended is not None
     assert job.ended - job.created > LATE_S
+
+
+def test_a_job_has_the_chosen_name_if_the_name_is_free(
+    plane: SageMakerPlane, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = "import jupyter_dist as dist\n(dist.model_dir() / 'weights').write_text('w')"
+    first, second = (runs.finish(cell, np=1, job_name="mnist") for _ in range(2))
+    assert plane.jobs["mnist"].status == "Completed", story(first)
+    assert plane.jobs[f"mnist-{second.id}-0"].status == "Completed", story(second)
+    monkeypatch.setenv("JUPYTER_DIST_RUNS", str(first.folder.path.parent))
+    assert start.attach("sagemaker:mnist").id == first.id
+    assert (run_model.model(first.folder) / "weights").read_text() == "w"

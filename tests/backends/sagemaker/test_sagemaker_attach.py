@@ -78,13 +78,17 @@ def signed_in(plane: SageMakerPlane, monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def start(plane: SageMakerPlane, name: str, hosts: int = 1, **more: Any) -> None:
     """As somebody else does it, with the SDK."""
+    plane.answer("CreateTrainingJob", asked_for(plane, name, hosts, **more))
+
+
+def asked_for(plane: SageMakerPlane, name: str, hosts: int = 1, **more: Any) -> dict[str, Any]:
     parameters = {
         "sagemaker_program": "train.py",
         "sagemaker_submit_directory": f"s3://{BUCKET}/sourcedir.tar.gz",
     }
     resources = {"InstanceType": "ml.c5.xlarge", "InstanceCount": hosts, "VolumeSizeInGB": 30}
     metrics = [{"Name": "loss", "Regex": "loss=([0-9.]+);"}, {"Name": "odd", "Regex": "["}]
-    request = {
+    return {
         "TrainingJobName": name,
         "AlgorithmSpecification": {
             "TrainingImage": "mine:1",
@@ -98,7 +102,49 @@ def start(plane: SageMakerPlane, name: str, hosts: int = 1, **more: Any) -> None
         "HyperParameters": {key: json.dumps(value) for key, value in {**parameters, **more}.items()},
         "Environment": {"STEPS": "1000" if more.get("long") else "40"},
     }
-    plane.answer("CreateTrainingJob", request)
+
+
+def test_a_tuning_job_is_shown_with_its_trials(plane: SageMakerPlane) -> None:
+    """Nothing of it is a run, and its state, its trials and the best one are the service's."""
+    definition = asked_for(plane, "no name")
+    del definition["TrainingJobName"]
+    definition["StaticHyperParameters"] = definition.pop("HyperParameters")
+    definition["HyperParameterTuningResourceConfig"] = definition.pop("ResourceConfig")
+    metrics = definition["AlgorithmSpecification"]["MetricDefinitions"]
+    definition["AlgorithmSpecification"]["MetricDefinitions"] = metrics[:1]
+    ranges = {
+        "ContinuousParameterRanges": [
+            {"Name": "lr", "MinValue": "0.1", "MaxValue": "0.2", "ScalingType": "Auto"}
+        ],
+        "IntegerParameterRanges": [],
+        "CategoricalParameterRanges": [{"Name": "batch", "Values": ['"32"', '"64"']}],
+    }
+    config = {
+        "Strategy": "Bayesian",
+        "HyperParameterTuningJobObjective": {"Type": "Minimize", "MetricName": "loss"},
+        "ResourceLimits": {"MaxNumberOfTrainingJobs": 2, "MaxParallelTrainingJobs": 2},
+        "ParameterRanges": ranges,
+    }
+    request = {"HyperParameterTuningJobName": "theirs-tuned", "HyperParameterTuningJobConfig": config}
+    plane.answer("CreateHyperParameterTuningJob", {**request, "TrainingJobDefinition": definition})
+    run = attach("sagemaker:theirs-tuned")
+    assert attach("sagemaker:theirs-tuned").id == run.id
+    until(lambda: len(run.trials) == 2, "its trials")
+    wait_for_end(run)
+    assert run.state is State.SUCCEEDED, run.status.reason
+    table, job = run.trials, plane.tuning.jobs["theirs-tuned"]
+    assert list(table["state"]) == ["succeeded"] * 2
+    assert list(table["value"]) == [1 / 40] * 2
+    assert list(table["job"]) == list(job.tried)
+    assert list(table["run"]) == [None, None]
+    assert list(table["lr"]) == [float(values["lr"]) for values in job.tried.values()]
+    assert set(table["batch"]) <= {"32", "64"}
+    assert 3 < (table["ended"] - table["started"]).dt.total_seconds().min() < 60, "the service's times"
+    assert "2 of 2 trials; best loss 0.025: " in run._repr_mimebundle_()["text/plain"]
+    with pytest.raises(DistError, match=r"To show it: jupyter_dist.attach\('sagemaker:theirs-tuned-001"):
+        _ = run.best
+    with pytest.raises(DistError, match="only runs on sagemaker have experiments"):
+        _ = run.experiment
 
 
 def test_ranks_of_mpi_are_told_apart_and_curves_are_drawn(plane: SageMakerPlane) -> None:

@@ -196,12 +196,8 @@ def test_inputs_of_every_kind(plane: SageMakerPlane, runs: Runs) -> None:
     plane.file_systems["fs-0123456789abcdef0"] = {"mount/data/x.txt": b"of Lustre", "other/y.txt": b"no"}
     plane.file_systems["fs-0123456789abcdef1"] = {"home/z.txt": b"of EFS"}
     cell = """
-import time, jupyter_dist as dist
-first = dist.input("pipe")
-epochs = [first.read_text()]
-while not (second := first.with_name("pipe_1")).exists():
-    time.sleep(0.01)
-epochs.append(second.read_text())
+import jupyter_dist as dist
+epochs = [dist.input("pipe", epoch=number).read_text() for number in range(2)]
 names = ("shards", "fast", "lustre", "efs")
 listed = {name: sorted(path.name for path in dist.input(name).iterdir()) for name in names}
 (dist.model_dir() / f"weights-{dist.rank()}").write_text("w" * 10)

@@ -213,6 +213,47 @@ def test_with_the_flag_too_an_old_python_is_refused() -> None:
         SageMaker().check(1, {**given, "framework": "tensorflow", "other_python": True})
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"instance_type": "ml.g5.48xlarge"},
+            "does not run on ml.g5.48xlarge. Use --instance-type ml.p3.16xlarge or",
+        ),
+        (
+            {"framework_version": "2.6.0"},
+            "no container of pytorch 2.6.0 .* Use --framework-version with 2.0.0 ",
+        ),
+        (
+            {"framework": "tensorflow"},
+            r"no container of tensorflow with .* Use --framework pytorch with 2\.0\.0 ",
+        ),
+        (
+            {"framework": "tensorflow", "framework_version": "2.11"},
+            "no container of tensorflow 2.11 with Python 3.10",
+        ),
+        ({"framework_version": "2.2"}, None),
+        ({"framework_version": "2.0.1", "py_version": "py310"}, None),
+        ({"image": "mine:1"}, None),
+        ({}, None),
+    ],
+)
+def test_smddp_is_in_the_containers_that_the_sdk_has_in_its_table(
+    options: dict[str, Any], said: str | None
+) -> None:
+    given = {"distribution": "smddp", "instance_type": "ml.p4d.24xlarge", "other_python": True}
+    given |= {"role": ROLE, "region": "us-east-1", **options}
+    if said is not None:
+        with pytest.raises(InputError, match=said):
+            SageMaker().check(8, given)
+        return
+    SageMaker().check(8, given)
+    image = image_for(SageMakerOptions(**given), "us-east-1")
+    assert image == "mine:1" or image.endswith("-gpu-py310")
+    if not options:
+        assert "pytorch-training:2.2.0-gpu" in image, "the newest of the table"
+
+
 def test_what_it_costs_is_told_first_and_what_is_not_known_too() -> None:
     told = cost_line("ml.g5.xlarge", 4, "us-east-1", spot=False, keep_alive_s=0)
     assert told == "4 × ml.g5.xlarge: 5.63 USD/h on demand (list price of 2024 in us-east-1)"

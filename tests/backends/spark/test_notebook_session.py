@@ -40,6 +40,9 @@ def on_a_rank(frame: Any, empty: Any) -> dict[str, Any]:
     """What a rank sees of two DataFrames of the notebook."""
     mine, even = dist.shard(frame), dist.shard(frame, even=True)
     seen = {"is": type(mine).__name__, "ids": mine["id"].to_pylist(), "even": even["id"].to_pylist()}
+    seen["own parts"] = [part["id"].to_pylist() for part in dist.shard(frame, partitions=True)]
+    seen["no parts"] = dist.shard(empty, partitions=True)
+    seen["parts"] = [part["id"].to_pylist() for part in dist.shard(frame, partitions=100)]
     seen["names"] = [mine.column_names, frame.columns, dist.shard(empty).column_names]
     seen["sizes"] = [frame.count(), len(frame.toPandas()), empty.count(), dist.shard(empty).num_rows]
     seen["spark"] = "pyspark" in sys.modules
@@ -75,6 +78,7 @@ def shards(spark: Any, frame: Any, folder: str) -> dict[str, Any]:
     seen |= {"written": list(written.results), "written notes": list(written.job.notes)}
     seen["files"] = len([*Path(folder, "shared").rglob("*.arrow")])
     seen["in the notebook"] = dist.shard(frame)["twice"].to_pylist()
+    seen["own parts"] = [[row.id for row in part] for part in frame.rdd.glom().collect()]
     return seen
 
 
@@ -149,6 +153,11 @@ def test_each_rank_has_neighbouring_rows(seen: Any, way: str) -> None:
     assert second["ids"] == list(range(50, 101))
     assert first["even"] + second["even"] == list(range(100))
     assert len(first["even"]) == len(second["even"])
+    assert [*first["own parts"], *second["own parts"]] == seen["own parts"]
+    assert [len(first["own parts"]), len(second["own parts"])] == [1, 2]
+    assert first["no parts"] == []
+    assert (len(first["parts"]), len(second["parts"])) == (50, 50)
+    assert [one for part in first["parts"] + second["parts"] for one in part] == list(range(101))
     assert first["names"] == [["id", "twice"]] * 3
     assert first["sizes"] == [101, 101, 0, 0]
     assert not first["spark"]
@@ -157,7 +166,7 @@ def test_each_rank_has_neighbouring_rows(seen: Any, way: str) -> None:
 def test_what_travels_is_said(seen: Any) -> None:
     assert "a Spark DataFrame is sent as its 101 rows, 1 kB" in seen["notes"]
     (told,) = (note for note in seen["written notes"] if "101 rows" in note)
-    assert "3 files" in told
+    assert "3 files with 3 kB" in told
     assert seen["files"] == 3
 
 

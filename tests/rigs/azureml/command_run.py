@@ -182,10 +182,15 @@ class CommandRun(JobRun):
                 self._start(node, ["sh", "-c", command], env, number * each + local)
 
     def _by_tensorflow(self, command: str) -> None:
-        workers = [f"{self._plane.hosts.address(node)}:2222" for node in self.nodes]
-        for number, node in enumerate(self.nodes):
-            task = {"type": "worker", "index": number}
-            config = {"cluster": {"worker": workers}, "task": task, "environment": "cloud"}
+        addresses = [f"{self._plane.hosts.address(node)}:2222" for node in self.nodes]
+        workers = int(self.body["distribution"]["workerCount"])
+        roles = {"worker": addresses[:workers], "ps": addresses[workers:]}
+        cluster = {kind: several for kind, several in roles.items() if several}
+        tasks = [
+            {"type": kind, "index": index} for kind, each in cluster.items() for index in range(len(each))
+        ]
+        for number, (node, task) in enumerate(zip(self.nodes, tasks, strict=True)):
+            config = {"cluster": cluster, "task": task, "environment": "cloud"}
             self._start(node, ["sh", "-c", command], {"TF_CONFIG": json.dumps(config)}, number)
 
     def _by_mpi(self, command: str) -> None:

@@ -59,6 +59,8 @@ class FrontDoor:
         """Requests whose connection ends in the midst of them, and how many more of them."""
         self.held: dict[str, tuple[threading.Event, threading.Event]] = {}
         """Calls whose answer waits: that there was one, and for what it waits."""
+        self.charted: dict[str, dict[str, float]] = {}
+        """The last values of the experiments' metrics, by component."""
         self.answer = answer
         self._moto = moto
         self._late: list[tuple[str, float]] = []
@@ -121,6 +123,12 @@ class FrontDoor:
             return 200, [("etag", '"late"')], b""
         return self._ask(method, path, headers, body)
 
+    def note_metrics(self, body: bytes) -> None:
+        told = json.loads(body)
+        with self._lock:
+            values = self.charted.setdefault(told["TrialComponentName"], {})
+            values |= {each["MetricName"]: each["Value"] for each in told["MetricData"]}
+
     def _ask(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Any, bytes]:
         status, answered, data = ask(self._moto, method, path, headers, body)
         return status, answered.items(), data
@@ -163,6 +171,8 @@ def _handler(door: FrontDoor) -> type[BaseHTTPRequestHandler]:
                     who = re.search(r"Credential=([^/]*)/", self.headers.get("authorization", ""))
                     asked = f"{self.command} {urllib.parse.unquote(self.path)}"
                     door.check(f"{asked} as {who[1]}" if who else asked)
+                    if self.path.startswith("/BatchPutMetrics"):
+                        door.note_metrics(body)
                 return self._answer(*door.forward(self.command, self.path, kept, body))
             except Refusal as refused:
                 if target:

@@ -57,6 +57,10 @@ class SageMakerPlane:
         self._entries: set[tuple[str, str]] = set()
         """Of SageMaker Experiments, which moto keeps."""
         self.tuning = TuningJobs(self)
+        self.artifacts: dict[str, dict[str, Any]] = {}
+        """Of the lineage, by ARN."""
+        self.associations: list[tuple[str, str, str]] = []
+        """Of the lineage: the source, the kind and the destination."""
 
     def __enter__(self) -> SageMakerPlane:
         import boto3
@@ -77,7 +81,9 @@ class SageMakerPlane:
             keys = {"aws_access_key_id": "plane", "aws_secret_access_key": "x", "region_name": self.region}
             url = f"http://127.0.0.1:{port}"
             _await_moto(moto, url)
-            self.s3, self.logs = (boto3.client(name, endpoint_url=url, **keys) for name in ("s3", "logs"))
+            self.s3, self.logs, self._moto = (
+                boto3.client(name, endpoint_url=url, **keys) for name in ("s3", "logs", "sagemaker")
+            )
             self.logs.create_log_group(logGroupName=LOGS)
             self._stack = stack.pop_all()
         return self
@@ -212,6 +218,10 @@ class SageMakerPlane:
         check(self._model.operation_model(call).input_shape, told)
         if call == "CreateTrainingJob":
             return self._create(told)
+        if call in ("CreateArtifact", "ListArtifacts", "AddAssociation"):
+            return self._lineage(call, told)
+        if call == "Search" and told["Resource"] == "ExperimentTrialComponent":
+            return self._of_experiment(told)
         if call in ("CreateExperiment", "CreateTrial", "CreateTrialComponent"):
             self._new_entry(call, told)
             return None
@@ -226,6 +236,45 @@ class SageMakerPlane:
             return job.described()
         self.stop(job.name)
         return {}
+
+    def _lineage(self, call: str, told: dict[str, Any]) -> dict[str, Any]:
+        """moto knows none."""
+        with self._lock:
+            if call == "ListArtifacts":
+                found = [
+                    arn
+                    for arn, one in self.artifacts.items()
+                    if one["Source"]["SourceUri"] == told["SourceUri"]
+                ]
+                return {"ArtifactSummaries": [{"ArtifactArn": arn} for arn in found]}
+            if call == "AddAssociation":
+                edge = (told["SourceArn"], told["AssociationType"], told["DestinationArn"])
+                if edge in self.associations:
+                    raise Refusal(400, "ValidationException", "Association already exists")
+                self.associations.append(edge)
+                return {"SourceArn": told["SourceArn"], "DestinationArn": told["DestinationArn"]}
+            arn = f"arn:aws:sagemaker:{self.region}:{self.account}:artifact/{len(self.artifacts):032x}"
+            self.artifacts[arn] = told
+            return {"ArtifactArn": arn}
+
+    def _of_experiment(self, told: dict[str, Any]) -> dict[str, Any]:
+        """moto finds components by their trial alone."""
+        (wanted,) = told["SearchExpression"]["Filters"]
+        found = []
+        for trial in self._moto.list_trials(ExperimentName=wanted["Value"])["TrialSummaries"]:
+            listed = self._moto.list_trial_components(TrialName=trial["TrialName"])
+            for each in listed["TrialComponentSummaries"]:
+                name = each["TrialComponentName"]
+                about = self._moto.describe_trial_component(TrialComponentName=name)
+                del about["ResponseMetadata"]
+                times = {
+                    key: value.timestamp() for key, value in about.items() if hasattr(value, "timestamp")
+                }
+                parents = [{"TrialName": trial["TrialName"], "ExperimentName": wanted["Value"]}]
+                values = self.door.charted.get(name, {})
+                metrics = [{"MetricName": key, "Last": value} for key, value in values.items()]
+                found.append({"TrialComponent": {**about, **times, "Parents": parents, "Metrics": metrics}})
+        return {"Results": found[::-1]}
 
     def _new_entry(self, call: str, told: dict[str, Any]) -> None:
         """moto makes one anew under a name that is taken."""

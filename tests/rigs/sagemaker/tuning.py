@@ -37,7 +37,14 @@ class TuningJob:
     created: float = field(default_factory=time.time)
     tried: dict[str, dict[str, str]] = field(default_factory=dict)
     """The values of each training job, by name, in the order in which they were started."""
+    best: dict[str, Any] | None = None
+    """The best training job of one that the service has run elsewhere."""
     stopped: threading.Event = field(default_factory=threading.Event)
+
+
+def _ranges(request: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = request["HyperParameterTuningJobConfig"]["ParameterRanges"]
+    return found
 
 
 class TuningJobs:
@@ -53,8 +60,7 @@ class TuningJobs:
             if name in self.jobs:
                 raise Refusal(400, "ResourceInUse", "A tuning job of that name exists")
             for parent in told.get("WarmStartConfig", {}).get("ParentHyperParameterTuningJobs", []):
-                if parent["HyperParameterTuningJobName"] not in self.jobs:
-                    raise Refusal(400, "ValidationException", "Requested resource not found.")
+                self._check_parent(told, self.jobs.get(parent["HyperParameterTuningJobName"]))
             self.jobs[name] = TuningJob(told)
             threading.Thread(target=self._work, args=(self.jobs[name],), daemon=True).start()
             return {"HyperParameterTuningJobArn": self._arn(name)}
@@ -87,6 +93,30 @@ class TuningJobs:
         lines = [line for lines in self._plane.jobs[name].lines.values() for line in lines]
         found = [match[1] for line in lines if (match := re.search(pattern, line))]
         return float(found[-1]) if found else None
+
+    @staticmethod
+    def _check_parent(told: dict[str, Any], parent: TuningJob | None) -> None:
+        """As https://docs.aws.amazon.com/sagemaker/latest/dg/automatic-model-tuning-warm-start.html says."""
+        if parent is None:
+            raise Refusal(400, "ValidationException", "Requested resource not found.")
+        if parent.status in ("InProgress", "Stopping"):
+            raise Refusal(400, "ValidationException", "Parent jobs must be in a terminal state.")
+        parameters = [
+            {
+                *each["TrainingJobDefinition"]["StaticHyperParameters"],
+                *(one["Name"] for several in _ranges(each).values() for one in several),
+            }
+            for each in (told, parent.request)
+        ]
+        if parameters[0] != parameters[1]:
+            said = "Hyperparameters of the parent jobs and of the new job must be the same: "
+            raise Refusal(400, "ValidationException", said + ", ".join(parameters[0] ^ parameters[1]))
+        kinds = [
+            {one["Name"]: kind for kind, several in _ranges(each).items() for one in several}
+            for each in (told, parent.request)
+        ]
+        if any(kinds[1].get(name, kind) != kind for name, kind in kinds[0].items()):
+            raise Refusal(400, "ValidationException", "The type of a hyperparameter must not change.")
 
     def _stop(self, job: TuningJob) -> None:
         if job.status == "InProgress":
@@ -156,7 +186,14 @@ class TuningJobs:
     def _summary(self, job: TuningJob, name: str) -> dict[str, Any]:
         told = self._plane.jobs[name].described()
         kept = ("TrainingJobName", "TrainingJobArn", "TrainingJobStatus", "CreationTime")
-        return {**{key: told[key] for key in kept}, "TunedHyperParameters": job.tried[name]}
+        often = ("TrainingStartTime", "TrainingEndTime", "FailureReason")
+        summary = {key: told[key] for key in (*kept, *often) if key in told}
+        value = None if self._plane.jobs[name].active else self.objective(job, name)
+        if value is not None:
+            config = job.request["HyperParameterTuningJobConfig"]
+            metric = config["HyperParameterTuningJobObjective"]["MetricName"]
+            summary["FinalHyperParameterTuningJobObjectiveMetric"] = {"MetricName": metric, "Value": value}
+        return {**summary, "TunedHyperParameters": job.tried[name]}
 
     def _told(self, job: TuningJob) -> dict[str, Any]:
         name = job.request["HyperParameterTuningJobName"]
@@ -173,6 +210,8 @@ class TuningJobs:
             },
             "ObjectiveStatusCounters": {},
         }
+        if job.best is not None:
+            told["BestTrainingJob"] = job.best
         return told if job.reason is None else {**told, "FailureReason": job.reason}
 
     def _arn(self, name: str) -> str:

@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -337,3 +338,29 @@ boot.end(0, orderly=True)
         process.stdin.close()
     assert process.returncode == 0
     assert ("this rank waits for its threads: 'loader'" in said) is not daemon
+
+
+def test_an_epoch_of_a_pipe_is_its_own_fifo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SageMaker makes the next one when somebody has read the one before."""
+    path, modes = tmp_path / "training", {"training": {"TrainingInputMode": "Pipe"}}
+    monkeypatch.setenv("SM_CHANNEL_TRAINING", str(path))
+    monkeypatch.setenv("SM_INPUT_DATA_CONFIG", json.dumps(modes))
+    first = tmp_path / "training_0"
+    os.mkfifo(first)
+
+    def serve() -> None:
+        for epoch in range(2):
+            fifo = tmp_path / f"training_{epoch}"
+            if epoch:
+                os.mkfifo(fifo)
+            fifo.write_text(f"epoch {epoch}")
+
+    service = threading.Thread(target=serve, daemon=True)
+    service.start()
+    assert [dist.input("training", epoch=epoch).read_text() for epoch in range(2)] == ["epoch 0", "epoch 1"]
+    service.join()
+    with pytest.raises(ValueError, match="count from 0"):
+        dist.input("training", epoch=-1)
+    monkeypatch.setenv("SM_INPUT_DATA_CONFIG", "{}")
+    first.unlink()
+    assert dist.input("training", epoch=1) == path, "a folder is the same in each epoch"

@@ -186,8 +186,21 @@ def test_rows_of_a_dataframe_of_spark(
         table = arrow.table({"id": list(ids)})
         with arrow.ipc.new_file(where, table.schema) as file:
             file.write_table(table)
-    rows = way(SparkRows([sink.getvalue(), str(place)], ["id"]))
+    rows = way(SparkRows([sink.getvalue(), str(place)], ["id"], [60, 41]))
     parts = [sharding.share(rows, rank, 3, even)["id"].to_pylist() for rank in range(3)]
     assert sorted(len(part) for part in parts) == sizes
     assert [value for part in parts for value in part] == list(range(sum(sizes)))
     assert (rows.count(), rows.columns) == (101, ["id"])
+    lists = [sharding.share(rows, rank, 3, even, 100) for rank in range(3)]
+    assert [len(one) for one in lists] == [33, 33, 33] if even else [33, 33, 34]
+    found = [value for one in lists for part in one for value in part["id"].to_pylist()]
+    assert found == list(range(99 if even else 101))
+    own = [sharding.share(rows, rank, 3, False, True) for rank in range(3)]
+    assert [[part.num_rows for part in one] for one in own] == [[], [60], [41]]
+    assert sharding.share(SparkRows([str(place)], ["id"]), 0, 1, False, True)[0].num_rows == 41
+    wrong: Any
+    for wrong in (0, -1, "id", False):
+        with pytest.raises(ValueError, match="partitions must be True or a whole number of at least 1"):
+            sharding.share(rows, 0, 3, False, wrong)
+    with pytest.raises(TypeError, match=r"works only with a Spark DataFrame, and this is a list\. Divide it"):
+        dist.shard([1], partitions=1)

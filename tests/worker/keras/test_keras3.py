@@ -358,3 +358,37 @@ def test_parameter_server(kernel: Kernel) -> None:
     assert found["samples"] == [40 * 24, 40 * 24]
     assert all("/job:ps/" in place for place in found["where"])
     assert "ParameterServerStrategy needs steps_per_epoch=" in found["endless"]
+
+
+DIVIDED = """
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+data = tf.data.Dataset.from_tensor_slices((np.ones((48, 4), "f"), np.ones((48, 1), "f"))).batch(12)
+
+def fitted(strategy, data, **more):
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), layers.Dense(1, kernel_initializer="zeros")])
+        model.compile("sgd", "mse")
+    losses = model.fit(data, epochs=2, verbose=0, **more).history["loss"]
+    return [type(strategy).__name__, strategy.num_replicas_in_sync, losses[-1] < losses[0]]
+"""
+OF_EARLIER_CELLS = {
+    "-np 1": ("fitted(dist.strategy(), data)", ["MirroredStrategy", 2, True]),
+    "-np 1 --timeout 60": (
+        'fitted(dist.strategy("mirrored", devices=["CPU:0", "CPU:1", "CPU:2"]), data)',
+        ["MirroredStrategy", 3, True],
+    ),
+    "-np 3 --chief --ps 1": (
+        "fitted(dist.strategy(), data.repeat(), steps_per_epoch=4)",
+        ["ParameterServerStrategyV2", 1, True],
+    ),
+}
+
+
+def test_logical_devices_and_a_dataset_of_an_earlier_cell(kernel: Kernel) -> None:
+    """The dataset starts TensorFlow on a rank, which divides its CPU before."""
+    notebook(kernel, IMPORTS, DIVIDED)
+    for line, (code, expected) in OF_EARLIER_CELLS.items():
+        kernel.run(f"%%distribute {line} --gpus-per-worker 0 --out run\n{code}")
+        shown = kernel.run("import json\nprint('FOUND', json.dumps(run.results[0]))").stdout
+        assert json.loads(shown.partition("FOUND ")[2]) == expected

@@ -162,6 +162,11 @@ def test_lightning(kernel: Kernel) -> None:
     assert refusals(kernel, "%%distribute -np 2\nturned") == {
         "turned": f"Lightning's Trainer whose validate_loop.verbose has changed since it was made {again}"
     }
+    for refused in ('L.Trainer(strategy="ddp", num_nodes=4)', 'Fabric(strategy="ddp", devices=2)'):
+        told = kernel.start(refused).finish().text
+        assert "is not compatible with an interactive environment" in told
+        name = refused.removeprefix("L.").partition("(")[0]
+        assert f"jupyter-dist: make this {name} inside the cell that trains." in told
 
 
 LIGHTNING_REFUSED = """

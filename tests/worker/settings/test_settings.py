@@ -10,6 +10,7 @@ import subprocess
 import sys
 import types
 import warnings
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -252,21 +253,25 @@ def test_handlers_that_a_library_has_added_to_a_logger_of_any_name_stay_with_it(
 ) -> None:
     from jupyter_dist.capture.kernel_settings import read
 
-    loggers_by_owner = {owner: logging.getLogger(f"jd names this for {owner}") for owner in ("a library", "me")}
+    loggers_by_owner = {
+        owner: logging.getLogger(f"jd names this for {owner}") for owner in ("a library", "me")
+    }
     for logger in loggers_by_owner.values():
         logger.addHandler(logging.FileHandler(tmp_path / "log.txt"))
         logger.setLevel(logging.ERROR)
     library: Any = types.ModuleType("jd_library")
-    library.__file__ = "/usr/lib/python3/site-packages/jd_library.py"
+    library.__spec__ = ModuleSpec("jd_library", None, origin="/usr/lib/python3/site-packages/jd_library.py")
     library._log = loggers_by_owner["a library"]
     monkeypatch.setitem(sys.modules, "jd_library", library)
+    monkeypatch.setitem(sys.modules, "__mp_main__", types.ModuleType("__mp_main__"))
+    vars(sys.modules["__mp_main__"])["mine"] = loggers_by_owner["me"]  # as in a kernel
     found = read({"In": [""], **loggers_by_owner}, tmp_path, set(), mains=[], hidden=())
     for logger in loggers_by_owner.values():
         logger.handlers.pop().close()
         logger.setLevel(logging.NOTSET)
     assert [note for note in found.notes if "for a library" in note] == []
     assert len([note for note in found.notes if "for me" in note and "FileHandler" in note]) == 1
-    homes = {name: home for name, home, _ in found.header["loggers"]}
+    homes = {name: home for name, home, _ in found.header["loggers"]["loggers"]}
     assert homes["jd names this for a library"] == "jd_library"
     assert homes["jd names this for me"] is None
 

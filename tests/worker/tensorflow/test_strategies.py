@@ -314,7 +314,9 @@ os._exit(0)
         f"dist.strategy: OneDeviceStrategy, {asked}: /cpu:0",
         f"dist.strategy: CentralStorageStrategy, {asked}; 2 replicas",
         "3 CPU devices were asked for, but TensorFlow can no longer divide its CPU, because it has already "
-        "run something in this process. Call dist.strategy() before anything else of TensorFlow.",
+        "run something in this process, such as a dataset of an earlier cell. Call dist.strategy() before "
+        "anything else of TensorFlow, or divide the CPU in the notebook with "
+        "tf.config.set_logical_device_configuration, which ranks repeat.",
     ]
 
 

@@ -76,8 +76,8 @@ def _rows_of(frame: Any) -> tuple[SparkRows, str]:
     folder = frame.sparkSession.conf.get(FOLDER, None)
     if folder:
         return _written(frame, folder)
-    table = collect(frame)
-    return SparkRows([_file(table)], frame.columns), (
+    table, sizes = collect(frame)
+    return SparkRows([_file(table)], frame.columns, sizes), (
         f"a Spark DataFrame is sent as its {table.num_rows:,} rows, {max(1, table.nbytes // 1000):,} kB"
     )
 
@@ -94,12 +94,13 @@ def _written(frame: Any, folder: str) -> tuple[SparkRows, str]:
     """Make the executors write each partition to a file of its own."""
     own = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
     place = f"{folder.removeprefix('file://').rstrip('/')}/{own}"
-    written = frame.mapInArrow(_writer(place), "part int, path string, rows bigint").collect()
+    written = frame.mapInArrow(_writer(place), "part int, path string, rows bigint, size bigint").collect()
     found = sorted((row for row in written if row.rows), key=lambda row: row.part)
-    rows = sum(row.rows for row in found)
-    files: list[Any] = [row.path for row in found] or [_file(collect(frame.limit(0)))]
-    return SparkRows(files, frame.columns), (
-        f"the {rows:,} rows of a Spark DataFrame are in {place}, {len(found)} files, and stay there"
+    sizes = [row.rows for row in found]
+    files: list[Any] = [row.path for row in found] or [_file(collect(frame.limit(0))[0])]
+    return SparkRows(files, frame.columns, sizes), (
+        f"the {sum(sizes):,} rows of a Spark DataFrame are in {place}, {len(found)} files with "
+        f"{max(1, sum(row.size for row in found) // 1000):,} kB, and stay there"
     )
 
 
@@ -120,13 +121,16 @@ def _writer(place: str) -> Any:
                 file = pyarrow.ipc.new_file(path, batch.schema)
             file.write_batch(batch)
             rows += batch.num_rows
+        size = 0
         if file is not None:
             file.close()
+            size = os.path.getsize(path)
         yield pyarrow.RecordBatch.from_pydict(
             {
                 "part": pyarrow.array([part], pyarrow.int32()),
                 "path": pyarrow.array([path], pyarrow.string()),
                 "rows": pyarrow.array([rows], pyarrow.int64()),
+                "size": pyarrow.array([size], pyarrow.int64()),
             }
         )
 

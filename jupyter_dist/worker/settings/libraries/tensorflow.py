@@ -10,6 +10,8 @@ from .setting import Setting, pair
 
 __all__ = ["TENSORFLOW"]
 
+_PHYSICAL = "/physical_device:"
+
 
 def _eager_context(name: str) -> Callable[[Any], Any]:
     """Return a reader of TensorFlow's context. The public functions would look for the GPUs."""
@@ -24,6 +26,25 @@ def _eager_context(name: str) -> Callable[[Any], Any]:
 def _tf_deterministic(tensorflow: Any) -> bool | None:
     config = sys.modules["tensorflow.python.framework.config"]
     return config.is_op_determinism_enabled() or None
+
+
+def _logical_devices(tensorflow: Any) -> dict[str, list[list[Any]]] | None:
+    """Return the logical devices of each physical device that a cell has divided, such as `CPU:0`."""
+    divided = _eager_context("_virtual_device_map")(tensorflow) or {}
+    return {
+        device.name.removeprefix(_PHYSICAL): [list(one) for one in logical]
+        for device, logical in divided.items()
+    } or None
+
+
+def _divide_devices(tensorflow: Any, divided: dict[str, list[list[Any]]]) -> None:
+    config = tensorflow.config
+    there = {device.name.removeprefix(_PHYSICAL): device for device in config.list_physical_devices()}
+    for name in divided.keys() & there.keys():
+        made = [config.LogicalDeviceConfiguration(*one) for one in divided[name]]
+        config.set_logical_device_configuration(there[name], made)
+    if missing := divided.keys() - there.keys():
+        raise RuntimeError(f"this rank has no {', '.join(sorted(missing))}")
 
 
 def _policy(keras: Any) -> str | None:
@@ -90,6 +111,7 @@ TENSORFLOW: dict[str, tuple[Setting, ...]] = {
             _eager_context("_inter_op_parallelism_threads"),
             lambda tf, count: tf.config.threading.set_inter_op_parallelism_threads(count),
         ),
+        Setting("logical devices", _logical_devices, _divide_devices),
         Setting(
             "jit",
             lambda tf: _eager_context("_optimizer_jit")(tf) or None,

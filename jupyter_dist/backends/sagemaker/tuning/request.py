@@ -10,16 +10,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ...errors import InputError
-from ...search.dimensions import Choice, Dimension, Real, Value, Whole
-from ...search.spec import Search
-from .options import SageMakerOptions
-from .request import Asked, training_request
+from ....errors import InputError
+from ....search.dimensions import Choice, Dimension, Real, Value, Whole
+from ....search.spec import Search
+from ..options import SageMakerOptions
+from ..request import Asked, training_request
 
-__all__ = ["check_search", "objective_regex", "parameters_of", "tuning_name", "tuning_request"]
+__all__ = ["check_search", "objective_regex", "parameters_of", "tuning_names", "tuning_request"]
 
 _STRATEGIES = {"random": "Random", "bayesian": "Bayesian", "hyperband": "Hyperband", "grid": "Grid"}
 _MOST_VALUES, _MOST_PARAMETERS = 30, 30
+_LONGEST_NAME = 32
 _NAME = re.compile(r"[^\s]{1,256}")
 _OF_TRAINING = (
     *("RoleArn", "OutputDataConfig", "StoppingCondition", "InputDataConfig", "VpcConfig"),
@@ -29,9 +30,13 @@ _OF_TRAINING = (
 """Keys that a training job's request and a tuning job's definition share."""
 
 
-def tuning_name(run: str) -> str:
-    """Return the name of a run's tuning job. The client finds the job by it. 32 characters at most."""
-    return f"dist-{run}"
+def tuning_names(asked: SageMakerOptions, run: str) -> list[str]:
+    """Return the names that a run's tuning job may have, the wanted one first.
+
+    Another job of the account may have the exact name of --job-name.
+    """
+    exact = [] if asked.job_name is None else [asked.job_name]
+    return [*exact, f"dist-{run}"]
 
 
 def objective_regex(metric: str) -> str:
@@ -69,18 +74,18 @@ def check_search(search: Search, asked: SageMakerOptions) -> None:
         )
     if search.strategy == "hyperband" and search.early_stopping:
         raise InputError("--strategy hyperband already ends trials early. Remove --early-stopping")
+    if len(asked.job_name or "") > _LONGEST_NAME:
+        raise InputError(
+            f"--job-name: a tuning job's name has at most {_LONGEST_NAME} characters. Shorten it"
+        )
     if asked.keep_alive:
         raise InputError(
             "--keep-alive works only with training jobs, because a tuning job keeps its own "
             "instances. Remove it"
         )
-    if asked.experiment:
-        raise InputError(
-            "--experiment works only with training jobs, because a tuning job has its own page. Remove it"
-        )
 
 
-def tuning_request(search: Search, asked: SageMakerOptions, sent: Asked, run: str) -> dict[str, Any]:
+def tuning_request(search: Search, asked: SageMakerOptions, sent: Asked) -> dict[str, Any]:
     """Return the arguments of boto3's `create_hyper_parameter_tuning_job` for a run's tuning."""
     given = training_request(asked, sent)
     algorithm = {
@@ -88,11 +93,12 @@ def tuning_request(search: Search, asked: SageMakerOptions, sent: Asked, run: st
         for key, value in given["AlgorithmSpecification"].items()
         if key != "EnableSageMakerMetricsTimeSeries"
     }
+    fixed = {} if search.warm is None else search.warm.fixed
     definitions = list(algorithm.get("MetricDefinitions", ()))
     if not any(each["Name"] == search.metric for each in definitions):
         definitions.append({"Name": search.metric, "Regex": objective_regex(search.metric)})
     request: dict[str, Any] = {
-        "HyperParameterTuningJobName": tuning_name(run),
+        "HyperParameterTuningJobName": sent.name,
         "HyperParameterTuningJobConfig": {
             "Strategy": _STRATEGIES[search.strategy],
             "HyperParameterTuningJobObjective": {
@@ -108,15 +114,20 @@ def tuning_request(search: Search, asked: SageMakerOptions, sent: Asked, run: st
             **({} if search.seed is None else {"RandomSeed": search.seed}),
         },
         "TrainingJobDefinition": {
-            "StaticHyperParameters": given["HyperParameters"],
+            "StaticHyperParameters": {
+                **given["HyperParameters"],
+                **fixed,
+            },
             "AlgorithmSpecification": {**algorithm, "MetricDefinitions": definitions},
             "HyperParameterTuningResourceConfig": given["ResourceConfig"],
             **{key: given[key] for key in _OF_TRAINING if key in given},
         },
     }
-    if search.parent is not None:
+    if search.warm is not None:
         request["WarmStartConfig"] = {
-            "ParentHyperParameterTuningJobs": [{"HyperParameterTuningJobName": tuning_name(search.parent)}],
+            "ParentHyperParameterTuningJobs": [
+                {"HyperParameterTuningJobName": name} for name in search.warm.jobs
+            ],
             "WarmStartType": "TransferLearning" if search.transfer else "IdenticalDataAndAlgorithm",
         }
     if "Tags" in given:

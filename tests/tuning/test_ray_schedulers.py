@@ -1,0 +1,70 @@
+"""Schedulers of Ray Tune, in a real Ray, over trials that are runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_dist.conformance.run_control import wait_for_end
+from jupyter_dist.plan.run_plan import make_plan
+from jupyter_dist.record import reader, trials
+from jupyter_dist.search.dimensions import Whole
+from jupyter_dist.search.spec import Search
+from jupyter_dist.start import Origin, start_cell
+from jupyter_dist.tuning.engines import ray_tune_parts
+from tests.rigs.ray.nodes import IN_SHARED, RayNodes, shared_ray
+from tests.tuning.test_tuning_engines import story
+
+pytestmark = [pytest.mark.needs("optuna", "ray"), pytest.mark.xdist_group(IN_SHARED)]
+
+ENDLESS = """
+import itertools, time
+import jupyter_dist as dist
+for number in itertools.count():
+    dist.log(score=lr / 10 + number, step=number)
+    time.sleep(0.05)
+"""
+"""The larger `lr`, the better, at each step."""
+
+
+@pytest.fixture(scope="module")
+def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayNodes]:
+    with shared_ray(tmp_path_factory) as found:
+        yield found
+
+
+def test_weak_trials_end_and_good_ones_reach_max_t(ray: RayNodes) -> None:
+    asked = {
+        **{"backend": "ray", "address": ray.address, "gpus_per_worker": 0, "np": 1},
+        **{"tune": {"lr": "choice(4,3,2,1)"}, "objective": "max:score", "strategy": "grid"},
+        **{"parallel": 2, "scheduler": "asha(max_t=8,grace_period=2,reduction_factor=2)"},
+    }
+    run = start_cell(ENDLESS, {}, make_plan(asked), Origin("In[1]", Path.cwd()))
+    wait_for_end(run)
+    assert run.state == "succeeded", story(run)
+    found = trials.read(run.folder).trials
+    states = {trial.parameters["lr"]: trial.state for trial in found}
+    assert states[4] == "succeeded", story(run)
+    assert set(states.values()) == {"succeeded", "pruned"}, story(run)
+    for trial in found:
+        if trial.state == "succeeded":
+            assert len(trial.steps) == 8
+            place = run.folder.path.parent / trial.run_id
+            assert reader.status(type(run.folder)(place)).reason == "the trial has reached max_t=8"
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "kind", "brackets"),
+    [
+        ("asha(max_t=9,grace_period=3,reduction_factor=3)", "AsyncHyperBandScheduler", 1),
+        ("hyperband(max_t=9)", "AsyncHyperBandScheduler", 3),
+        ("median(max_t=9)", "MedianStoppingRule", 0),
+    ],
+)
+def test_the_objects_of_ray_tune(scheduler: str, kind: str, brackets: int) -> None:
+    search = Search({"lr": Whole(1, 4)}, "max", "score", 4, 2, "random", scheduler=scheduler)
+    made = ray_tune_parts._scheduler(search)
+    assert type(made).__name__ == kind
+    assert made.debug_string().count("Bracket:") == brackets
