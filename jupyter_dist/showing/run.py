@@ -161,8 +161,8 @@ class Run:
 
         The columns are number, state, value (of the objective), one for each parameter, reason, started,
         ended, run and job. The times are datetimes in UTC. `run` is the trial's id, which `attach` accepts.
-        It is None if somebody else has started the tuning. `job` is the name that the platform's tuning has given
-        to the trial's job, or None.
+        It is None if somebody else has started the tuning. `job` is the name that the platform's tuning has
+        given to the trial's job, or None.
         Raises DistError if the run is not a tuning run.
         """
         return trial_table.frame(self.folder)
