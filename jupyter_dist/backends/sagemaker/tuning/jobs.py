@@ -15,7 +15,7 @@ from ..account import AwsAccount, NotThere
 from ..options import SageMakerOptions
 from .request import tuning_names
 
-__all__ = ["describe_tuning", "find_tuning", "is_own", "stop_tuning", "training_jobs"]
+__all__ = ["describe_tuning", "find_tuning", "stop_tuning", "training_jobs"]
 
 
 def describe_tuning(account: AwsAccount, name: str) -> Mapping[str, Any]:
@@ -25,8 +25,10 @@ def describe_tuning(account: AwsAccount, name: str) -> Mapping[str, Any]:
         return told
 
 
-def is_own(told: Mapping[str, Any], folder: RunFolder) -> bool:
-    """Return whether a tuning job belongs to the run: its hosts have the key of the run's mailbox."""
+def _is_own(told: Mapping[str, Any], folder: RunFolder) -> bool:
+    """Return whether a tuning job belongs to the run: its name or its hosts' key of the mailbox says so."""
+    if str(told["HyperParameterTuningJobName"]).endswith(folder.id):
+        return True
     env = (told.get("TrainingJobDefinition") or {}).get("Environment") or {}
     return bool(env.get("JUPYTER_DIST_MAILBOX_KEY") == run_key(folder).hex())
 
@@ -36,7 +38,7 @@ def find_tuning(account: AwsAccount, asked: SageMakerOptions, folder: RunFolder)
     for name in tuning_names(asked, folder.id):
         with contextlib.suppress(NotThere):
             told = describe_tuning(account, name)
-            if is_own(told, folder):
+            if _is_own(told, folder):
                 return told
     return None
 

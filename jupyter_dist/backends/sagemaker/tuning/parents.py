@@ -130,7 +130,7 @@ def _check_parent(request: Mapping[str, Any], added: Mapping[str, str], told: Ma
     changed = [
         name
         for name, value in sorted(fixed.items())
-        if not name.startswith("sagemaker_") and _plain(value) != _plain(fixed_there.get(name))
+        if not name.startswith(("sagemaker_", "model_dir")) and _plain(value) != _plain(fixed_there.get(name))
     ]
     if len(changed) > _MOST_CHANGED:
         raise InputError(
