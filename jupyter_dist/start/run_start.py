@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "describe",
+    "is_here",
     "launch_payload",
     "payload_facts",
     "payload_of_call",
@@ -183,13 +184,13 @@ def _for_capture(plan: Plan, origin: Origin) -> dict[str, Any]:
     """Return the arguments that the capture of a cell and of a call have in common."""
     return {
         "ship_modules": plan.run.ship_modules,
-        "here": _is_here(plan),
+        "here": is_here(plan),
         "other_python": _is_other_python(plan),
         **origin.for_capture(),
     }
 
 
-def _is_here(plan: Plan) -> bool:
+def is_here(plan: Plan) -> bool:
     """Return whether all ranks surely run on this machine."""
     if plan.run.session is not None and plan.backend.capabilities.outlives:
         return False  # later cells of a session do not name its hosts
@@ -198,7 +199,7 @@ def _is_here(plan: Plan) -> bool:
 
 def _is_other_python(plan: Plan) -> bool:
     """Return whether ranks may have another version of Python. Those of this machine have the notebook's."""
-    return not _is_here(plan) and getattr(plan.options, "other_python", False)
+    return not is_here(plan) and getattr(plan.options, "other_python", False)
 
 
 def _argv(plan: Plan, origin: Origin) -> tuple[str, ...]:

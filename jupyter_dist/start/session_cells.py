@@ -16,7 +16,7 @@ from ..record.sessions import StoredSession, find_session
 from ..showing import display
 from . import session_default
 from .origin import Origin
-from .run_start import describe, launch_payload, payload_facts, payload_of_call, payload_of_cell
+from .run_start import describe, is_here, launch_payload, payload_facts, payload_of_call, payload_of_cell
 
 if TYPE_CHECKING:
     from ..showing.run import Run
@@ -93,23 +93,28 @@ def cell_in_session(
 ) -> Run:
     """Start a cell in the plan's session. Does not wait for it. Raises DistError with nothing started."""
 
-    choose, capture = _of_cell(source, namespace, plan, origin)
-    return _start(plan, given, origin, source.removeprefix("\n"), choose, capture)
+    code = _of_cell(source, namespace, origin)
+    return _start(plan, given, origin, source.removeprefix("\n"), code)
 
 
-def _of_cell(
-    source: str, namespace: dict[str, Any], plan: Plan, origin: Origin
-) -> tuple[Callable[[Mapping[str, Any]], session_names.Choice], Callable[[session_names.Choice], Any]]:
-    """Return the functions that choose what a cell sends, and that capture it."""
+@dataclasses.dataclass(frozen=True)
+class _Code:
+    """The code of a cell or a call. Both functions get the plan of the session, whose ranks run the code."""
 
-    def choose(about: Mapping[str, Any]) -> session_names.Choice:
-        name = plan.run.session or ""
-        return session_names.choose(source, origin.label, origin.flags, namespace, about, name)
+    choose: Callable[[Plan, Mapping[str, Any]], session_names.Choice]
+    """Return what to send, from what the session's supervisor says of itself."""
+    capture: Callable[[Plan, session_names.Choice], Any]
 
-    def capture(choice: session_names.Choice) -> Any:
+
+def _of_cell(source: str, namespace: dict[str, Any], origin: Origin) -> _Code:
+    def choose(plan: Plan, about: Mapping[str, Any]) -> session_names.Choice:
+        where = session_names.Where(plan.run.session or "", about, is_here(plan))
+        return session_names.choose(source, origin.label, origin.flags, namespace, where)
+
+    def capture(plan: Plan, choice: session_names.Choice) -> Any:
         return payload_of_cell(source, namespace, plan, origin, choice.without, choice.sent, choice.modules)
 
-    return choose, capture
+    return _Code(choose, capture)
 
 
 def describe_in_session(
@@ -122,9 +127,9 @@ def describe_in_session(
             "session": {"name": plan.run.session, "runs": False},
             **describe(source, namespace, plan, origin),
         }
-    choose, capture = _of_cell(source, namespace, plan, origin)
+    code = _of_cell(source, namespace, origin)
     plan, ranks = _plan_of(found, plan), _ranks(plan)
-    payload = capture(choose(_ask_about(found, plan)))
+    payload = code.capture(plan, code.choose(plan, _ask_about(found, plan)))
     return {
         "session": {"name": found.name, "runs": True},
         "backend": plan.backend.name,
@@ -148,42 +153,35 @@ def call_in_session(
 
     main = sys.modules["__main__"].__dict__
 
-    def choose(about: Mapping[str, Any]) -> session_names.Choice:
-        name = plan.run.session or ""
-        choice = session_names.choose_for_call((fn, args, dict(kwargs)), main, about, name)
+    def choose(plan: Plan, about: Mapping[str, Any]) -> session_names.Choice:
+        where = session_names.Where(plan.run.session or "", about, is_here(plan))
+        choice = session_names.choose_for_call((fn, args, dict(kwargs)), main, where)
         choice.seen.update(seen or {})
         return choice
 
-    def capture(choice: session_names.Choice) -> Any:
+    def capture(plan: Plan, choice: session_names.Choice) -> Any:
         return payload_of_call(fn, args, kwargs, plan, origin, choice.without, choice.sent, choice.modules)
 
     name = getattr(fn, "__qualname__", repr(fn))
-    return _start(plan, given, origin, name, choose, capture)
+    return _start(plan, given, origin, name, _Code(choose, capture))
 
 
-def _start(
-    plan: Plan,
-    given: Mapping[str, Any],
-    origin: Origin,
-    source: str,
-    choose: Callable[[Mapping[str, Any]], session_names.Choice],
-    capture: Callable[[session_names.Choice], Any],
-) -> Run:
+def _start(plan: Plan, given: Mapping[str, Any], origin: Origin, source: str, code: _Code) -> Run:
     assert plan.run.session is not None
     found = check_session(plan, given)
     if found is None:
         with session_link.starting(plan.run.session):
             found = check_session(plan, given)  # another kernel may have started it meanwhile
             if found is None:
-                choice = choose(_EMPTY)
-                payload = capture(choice)
+                choice = code.choose(plan, _EMPTY)
+                payload = code.capture(plan, choice)
                 run = launch_payload(payload, plan, source, origin, _facts(plan, choice), None)
                 session_link.wait_until_open(plan.run.session, run.folder)
                 return run
     plan = _plan_of(found, plan)
     about = _ask_about(found, plan)
-    choice = choose(about)
-    payload = capture(choice)
+    choice = code.choose(plan, about)
+    payload = code.capture(plan, choice)
     for note in choice.notes:
         display.tell(f"note: {note}")
     more = {"sent": choice.sent, "seen": choice.seen, "together": choice.together, "needs": choice.needs}

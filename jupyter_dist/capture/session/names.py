@@ -6,16 +6,28 @@ any other name is sent if its content differs from what the ranks have.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...worker.pickling import Trace
-from ...worker.session.content import digest
+from ...worker.session import content
 from .. import source as _source
 from ..payload_builder import hidden_names
+from ..payload_size import LARGE
 
 __all__ = ["Choice", "choose", "choose_for_call"]
+
+
+@dataclass(frozen=True)
+class Where:
+    """The session that a cell is for. `about`: what its supervisor says of itself."""
+
+    session: str
+    about: Mapping[str, Any]
+    here: bool = True
+    """Whether the ranks surely run on this machine, where they see the files that the notebook has mapped."""
 
 
 @dataclass
@@ -37,31 +49,23 @@ class Choice:
     notes: list[str] = field(default_factory=list)
 
 
-def choose(
-    text: str, label: str, flags: int, namespace: dict[str, Any], about: Mapping[str, Any], name: str
-) -> Choice:
-    """Choose the names for a cell. `about`: what the session's supervisor says of itself.
-
-    Raises CaptureError for a cell that cannot run.
-    """
+def choose(text: str, label: str, flags: int, namespace: dict[str, Any], where: Where) -> Choice:
+    """Choose the names for a cell. Raises CaptureError for a cell that cannot run."""
     cell = _source.parse(text, label, flags)
-    return _choose(set(cell.reads), set(cell.writes), namespace, about, name)
+    return _choose(set(cell.reads), set(cell.writes), namespace, where)
 
 
-def choose_for_call(
-    values: Collection[Any], namespace: dict[str, Any], about: Mapping[str, Any], name: str
-) -> Choice:
+def choose_for_call(values: Collection[Any], namespace: dict[str, Any], where: Where) -> Choice:
     """Choose the names for a call. `values`: the function and its arguments."""
     trace = Trace()
     for value in values:
-        digest(value, namespace, trace)
-    return _choose(set(trace.reads), set(), namespace, about, name)
+        content.digest(value, namespace, trace)
+    return _choose(set(trace.reads), set(), namespace, where)
 
 
-def _choose(
-    reads: set[str], writes: set[str], namespace: dict[str, Any], about: Mapping[str, Any], name: str
-) -> Choice:
-    choice = Choice()
+def _choose(reads: set[str], writes: set[str], namespace: dict[str, Any], where: Where) -> Choice:
+    choice, about = Choice(), where.about
+    digest = functools.partial(content.digest, copies_below=0 if where.here else LARGE)
     owned, sent, seen, uses = set(about["owned"]), about["sent"], about["seen"], about["uses"]
     hidden = hidden_names(namespace)
     choice.without |= owned
@@ -83,9 +87,9 @@ def _choose(
                 choice.seen[each] = found
                 if seen.get(each) != found and about["names"].get(each) is not None:
                     choice.notes.append(
-                        f"{each}: both the notebook and the session {name} have assigned it. The cell uses "
-                        "the ranks' value. To send the notebook's: "
-                        f'jupyter_dist.session("{name}")["{each}"] = {each}'
+                        f"{each}: both the notebook and the session {where.session} have assigned it. "
+                        "The cell uses the ranks' value. To send the notebook's: "
+                        f'jupyter_dist.session("{where.session}")["{each}"] = {each}'
                     )
             continue
         choice.modules |= trace.modules | trace.imports

@@ -25,10 +25,11 @@ def digest(
     trace: Trace | None = None,
     hidden: Collection[str] = (),
     shared: dict[int, Any] | None = None,
+    copies_below: int = 0,
 ) -> str | None:
     """Return a digest of the value's pickle; None if the value cannot be pickled.
 
-    The digest of an array in a mapped file is that of the file's place and identity. The notebook and the
+    The digest of an array in a mapped file is that of the file's place and identity, if the notebook and the
     ranks see the same content there.
 
     Args:
@@ -36,6 +37,7 @@ def digest(
         trace: gets the names that the value's code uses.
         hidden: further names that the value's code does not take along.
         shared: gets the objects in the value that another value may share with it, by their ids.
+        copies_below: the size in bytes up to which a mapped file is copied to the ranks, with its content.
     """
     if isinstance(value, types.ModuleType):
         if trace is not None:
@@ -49,7 +51,7 @@ def digest(
         return False
 
     file = io.BytesIO()
-    names, maps = {*main, *hidden}, _FilesUsed()
+    names, maps = {*main, *hidden}, _FilesUsed(copies_below)
     pickler = Pickler(file, buffer_callback=keep, mains=[main], hidden=names, trace=trace, maps=maps)
     try:
         with warnings.catch_warnings():
@@ -70,8 +72,8 @@ def digest(
 class _FilesUsed(FileMaps):
     """The mapped files of this process. `inodes`: those of the files that a pickle refers to."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, copies_below: int) -> None:
+        super().__init__(copies_below)
         self.inodes: set[str] = set()
 
     def find(self, address: int, size: int) -> tuple[FileMap, int] | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyter_dist.capture.session.names import Choice, choose
+from jupyter_dist.capture.session.names import Choice, Where, choose
 from jupyter_dist.worker.session.content import digest
 
 EMPTY: dict[str, Any] = {"owned": [], "sent": {}, "seen": {}, "names": {}, "uses": {}}
 
 
 def chosen(cell: str, namespace: dict[str, Any], **about: Any) -> Choice:
-    return choose(cell, "In[1]", 0, namespace, {**EMPTY, **about}, "main")
+    return choose(cell, "In[1]", 0, namespace, Where("main", {**EMPTY, **about}))
 
 
 def space(code: str) -> dict[str, Any]:
