@@ -74,22 +74,27 @@ def pid_here(hosts: Hosts, name: str, own_pid: int) -> int:
 
 @pytest.mark.needs("torch")
 def test_cells_keep_values_and_the_process_group_on_two_hosts(
-    hosts: Hosts, line: str, notebook: Notebook
+    hosts: Hosts, line: str, notebook: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notebook.plain("import numpy as np\nlarge = np.arange(1_000_000)\nlr = 0.1")
     begin = BEGIN + "import socket\nprint('first', dist.rank())\nseen = [float(large.sum() * lr)]\n"
     notebook.cell(f"{begin}dist.log(loss=0.5)", line)
     notebook.plain("lr = 0.2")
+    (tmp_path / "beside.py").write_text("text = 'sent with a later cell, which names no backend'")
+    monkeypatch.syspath_prepend(tmp_path)
+    notebook.plain("import beside")
     run = notebook.cell(
         "print('second')\npath = dist.checkpoint_dir() / f'{dist.rank()}.txt'\npath.write_text('kept')\n"
-        f"{SUM.removesuffix('; float(t)')}\nsocket.gethostname(), len(seen), lr, float(t)"
+        f"{SUM.removesuffix('; float(t)')}\nsocket.gethostname(), len(seen), lr, float(t)\n"
     )
     assert list(run.results) == [("h1", 1, 0.2, 2.0), ("h2", 1, 0.2, 2.0)]
+    files = notebook.results("import os; beside.__file__ != os.path.realpath('beside.py'), beside.text[:4]")
+    assert files == [(True, "sent")] * 2
     assert [run.log(rank) for rank in range(2)] == ["second\n"] * 2
     assert sorted(path.name for path in run.folder.checkpoints.iterdir()) == ["0.txt", "1.txt"]
     status = reader.status(run.folder)
     assert [rank.host for rank in status.ranks] == ["h1", "h2"]
-    first = next(folder for folder in runs() if folder.id != run.folder.id)
+    *_, first = runs()
     assert (first.rank(0, 1).output.read_text(), run.folder.payload.stat().st_size < 100_000) == (
         "first 1\n",
         True,
@@ -141,7 +146,7 @@ def test_a_dead_rank_is_replaced_on_its_host(hosts: Hosts, line: str, notebook: 
 
 
 def test_a_lost_connection_is_made_again_in_the_middle_of_a_cell(
-    hosts: Hosts, line: str, notebook: Notebook, tmp_path: Path
+    hosts: Hosts, line: str, notebook: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notebook.cell("import time, os; held = int(os.environ['RANK'])", line)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from jupyter_dist.capture.session.names import Choice, Where, choose
 from jupyter_dist.worker.session.content import digest
@@ -35,6 +38,23 @@ def test_a_changed_name_behind_an_unchanged_function_is_sent() -> None:
     names["h"] = 2
     second = chosen("f()", names, sent=first.sent)
     assert ({*second.sent}, second.without) == ({"h"}, {"f", "g"})
+
+
+@pytest.mark.needs("numpy")
+def test_a_mapped_file_that_has_changed_is_sent_to_ranks_elsewhere(tmp_path: Path) -> None:
+    import numpy as np
+
+    array = np.memmap(tmp_path / "array", np.float64, "w+", shape=1000)
+    names = {"__name__": "__main__", "array": array}
+
+    def sent(sent: dict[str, str], *, here: bool) -> dict[str, str]:
+        return choose("array", "In[1]", 0, names, Where("main", {**EMPTY, "sent": sent}, here)).sent
+
+    first = {here: sent({}, here=here) for here in (True, False)}
+    assert [sent(first[here], here=here) for here in (True, False)] == [{}, {}]
+    array[5] = 1
+    assert sent(first[True], here=True) == {}  # the ranks see the change in the file
+    assert sent(first[False], here=False).keys() == {"array"}
 
 
 def test_a_name_of_the_ranks_stays_behind_with_one_note_for_each_change() -> None:
