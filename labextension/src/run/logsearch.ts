@@ -1,7 +1,7 @@
 /** The search of a log, on the other side: what is looked for, how many lines have it, and one after the other. */
 import { isComposing } from './keys';
 import { reason, type IContext } from './context';
-import { button, el, setAttribute, setText } from './dom';
+import { button, el, setAttribute, setText, toggle } from './dom';
 import { count } from './format';
 import type { LogList } from './list';
 import type { Attempt, LogOf } from './source';
@@ -58,29 +58,15 @@ export class LogSearch {
       },
       { signal }
     );
-    const toggle = (name: 'regex' | 'case', text: string, label: string) => {
-      const node = el(
-        'button',
-        {
-          type: 'button',
-          class: 'jpd-toggle',
-          'aria-pressed': 'false',
-          'aria-label': label,
-          title: label
-        },
-        text
-      );
-      node.addEventListener(
-        'click',
-        () => {
-          this._toggles[name] = !this._toggles[name];
-          node.setAttribute('aria-pressed', String(this._toggles[name]));
+    const mode = (name: 'regex' | 'case', text: string, label: string) =>
+      toggle(
+        { text, label },
+        on => {
+          this._toggles[name] = on;
           void this._find();
         },
-        { signal }
+        signal
       );
-      return node;
-    };
     const step = (by: 1 | -1, label: string, icon: 'up' | 'down') =>
       button({ label, icon }, () => void this._stepWhenFound(by), signal);
     this.nodes = [
@@ -89,8 +75,8 @@ export class LogSearch {
         { class: 'jpd-search-box' },
         this._input,
         this._hits,
-        toggle('case', 'Aa', trans('Match case')),
-        toggle('regex', '.*', trans('Regular expression'))
+        mode('case', 'Aa', trans('Match case')),
+        mode('regex', '.*', trans('Regular expression'))
       ),
       step(-1, trans('Previous hit'), 'up'),
       step(1, trans('Next hit'), 'down')

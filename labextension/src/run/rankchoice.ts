@@ -2,7 +2,7 @@
  *
  * A click on a rank shows it alone, another one all again; with Shift or Ctrl it is added or taken away. */
 import type { IContext } from './context';
-import { el } from './dom';
+import { el, toggle } from './dom';
 import { parseRanges, ranges } from './format';
 import { rankVariable } from './theme';
 
@@ -91,27 +91,19 @@ export class RankChoice {
       this._band = true;
       return el('span', { class: 'jpd-muted' }, swatch, text);
     }
-    const toggle = el(
-      'button',
+    return toggle(
       {
-        type: 'button',
-        class: 'jpd-toggle jpd-band-toggle',
-        'aria-pressed': String(this._band),
-        title: trans('Mean of all ranks, and the band from the lowest to the highest')
+        text: el('span', {}, swatch, text),
+        title: trans('Mean of all ranks, and the band from the lowest to the highest'),
+        on: this._band,
+        class: 'jpd-band-toggle'
       },
-      swatch,
-      text
-    );
-    toggle.addEventListener(
-      'click',
-      () => {
-        this._band = !this._band;
-        toggle.setAttribute('aria-pressed', String(this._band));
+      on => {
+        this._band = on;
         this._tell();
       },
-      { signal }
+      signal
     );
-    return toggle;
   }
 
   private _input(): HTMLElement {
@@ -175,12 +167,12 @@ export class RankChoice {
 
   private _addOrTake(rank: number): void {
     if (this._only) {
-      toggle(this._only, rank);
+      turn(this._only, rank);
       this._only = this._only.size ? this._only : null;
     } else if (this._band) {
       this._only = new Set([rank]);
     } else {
-      toggle(this._off, rank);
+      turn(this._off, rank);
     }
   }
 
@@ -195,7 +187,7 @@ export class RankChoice {
   }
 }
 
-function toggle(ranks: Set<number>, rank: number): void {
+function turn(ranks: Set<number>, rank: number): void {
   if (!ranks.delete(rank)) {
     ranks.add(rank);
   }

@@ -221,7 +221,7 @@ export class RunView implements IDisposable {
         this._showNotices();
         break;
       case 'curves':
-        this._metrics.changed(this._run?.world_size ?? 0);
+        this._metrics.changed();
         this._steps.changed();
         break;
       case 'displays':
@@ -240,7 +240,7 @@ export class RunView implements IDisposable {
           this._logs.reload();
           this._displays.changed();
           this._media.changed();
-          this._metrics.changed(this._run?.world_size ?? 0);
+          this._metrics.changed();
           this._steps.changed();
         }
         break;
@@ -278,14 +278,15 @@ export class RunView implements IDisposable {
     this._logs.attempt = run.attempt;
     this._logs.ended = ended(run.state);
     this._showNotices();
+    this._metrics.update(run);
     if (!before || before.attempt !== run.attempt || before.world_size !== run.world_size) {
-      this._metrics.changed(run.world_size);
+      this._metrics.changed();
     }
     if (before && before.attempt !== run.attempt) {
       this._logs.reload();
     }
     if (before && !ended(before.state) && ended(run.state)) {
-      this._metrics.changed(run.world_size);
+      this._metrics.changed();
       this._context.announce(this._context.trans('The run has ended: %1', run.state));
     }
     void this._showEnding(run);

@@ -626,7 +626,7 @@ describe('the logs', () => {
     view?.dispose();
     const node = await show(new FakeSource(runInfo(13)));
     expect(all(node, '[role=tab]').length).toBe(0);
-    expect(all(node, 'select option').length).toBe(14);
+    expect(all(node, '.jpd-tabs option').length).toBe(14);
   });
 
   it('have tabs that the arrow keys walk through', async () => {
