@@ -6,13 +6,24 @@ import type { IFailureCard, IFrame, IRankError } from './source';
 
 /** A card and the frames under it are open where they have at most so many lines. */
 const MOST_LINES = 12;
+/** What Python writes above a traceback. */
+const TRACEBACK = 'Traceback (most recent call last)';
+
+/** The ways from a card into the logs. */
+export interface ILogLeads {
+  /** The name of a launcher's log, if there is one. */
+  launcher: () => string | undefined;
+  show: (launcher: string) => void;
+  /** Go to the last line with a text in a rank's log. */
+  find: (rank: number, text: string) => void;
+}
 
 /** The card of a run that failed or was stopped. */
 export function failureNode(
   card: IFailureCard,
   errors: IRankError[],
   context: IContext,
-  showLog?: () => void
+  logs?: ILogLeads
 ): HTMLElement {
   const { trans, signal } = context;
   const root = errors.length && !errors[0].collateral ? errors[0] : null;
@@ -46,9 +57,13 @@ export function failureNode(
       node.appendChild(folded(part.title, el('pre', { class: 'jpd-pre', tabindex: 0 }, part.text)));
     }
   }
-  if (showLog) {
-    const text = trans('Show the launcher’s log');
-    node.appendChild(el('div', {}, button({ label: text, text }, showLog, signal)));
+  const launcher = root ? undefined : logs?.launcher();
+  const lead = (text: string, go: () => void) =>
+    node.appendChild(el('div', {}, button({ label: text, text }, go, signal)));
+  if (logs && root?.kind === 'exception') {
+    lead(trans('Go to the traceback in the log'), () => logs.find(root.rank, TRACEBACK));
+  } else if (logs && launcher !== undefined) {
+    lead(trans('Show the launcher’s log'), () => logs.show(launcher));
   } else if (!root) {
     node.appendChild(el('div', { class: 'jpd-muted' }, card.files));
   }

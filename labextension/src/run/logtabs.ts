@@ -111,6 +111,16 @@ export class LogTabs {
   }
 }
 
+/** What a log is called where it stands alone. */
+export function logLabel(of: LogOf, context: IContext): string {
+  const { trans } = context;
+  return of === null
+    ? trans('Log of all ranks')
+    : typeof of === 'number'
+      ? trans('Log of rank %1', of)
+      : trans('Log: %1', logName(of, context));
+}
+
 /** A rank or launcher as a person calls it. */
 export function logName(of: number | string, { trans }: IContext): string {
   if (typeof of === 'number') {

@@ -5,7 +5,7 @@ import { framed, type IBundleHost } from './bundles';
 import { reason, type IContext } from './context';
 import { Displays } from './displays';
 import { el, setText } from './dom';
-import { failureNode, notice } from './failure';
+import { failureNode, notice, type ILogLeads } from './failure';
 import { Files } from './files';
 import { linkFrames, type IPlaces } from './framelinks';
 import { Header, type IHeaderOptions } from './header';
@@ -73,6 +73,7 @@ export class RunView implements IDisposable {
   private readonly _stacks: Stacks;
   private readonly _stall: StallNotice;
   private readonly _restarts: Restarts;
+  private readonly _leads: ILogLeads;
   private readonly _main: HTMLElement;
   private readonly _loading: HTMLElement;
   private _watching: IDisposable | null = null;
@@ -129,6 +130,11 @@ export class RunView implements IDisposable {
       of => this._strip.select(typeof of === 'number' ? of : null),
       (display, rank) => this._displays.reveal(display, rank)
     );
+    this._leads = {
+      launcher: () => this._run?.launchers?.[0],
+      show: name => this._logs.select(name),
+      find: (rank, text) => void this._logs.find(rank, text)
+    };
     this._main = el(
       'div',
       { class: 'jpd-main', hidden: true },
@@ -323,10 +329,7 @@ export class RunView implements IDisposable {
     this._strip.setCause(run.state === 'failed' ? errors : []);
     // Of a run that was stopped the line above says why. The card adds where the ranks were.
     if (card && (run.state !== 'stopped' || card.places.length)) {
-      const explained = errors.some(error => !error.collateral);
-      const launcher = explained ? undefined : run.launchers?.[0];
-      const showLog = launcher ? () => this._logs.select(launcher) : undefined;
-      this._failure.replaceChildren(failureNode(card, errors, this._context, showLog));
+      this._failure.replaceChildren(failureNode(card, errors, this._context, this._leads));
     }
     this._displays.showResults(says(results) ? results : [], run.world_size);
     this._showNotices();
