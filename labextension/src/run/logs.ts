@@ -2,14 +2,15 @@
 import { AttemptChoice } from './attempts';
 import { reason, type IContext } from './context';
 import { button, el, setText } from './dom';
-import { count } from './format';
 import { LogList } from './list';
 import { copyLines } from './logcopy';
 import { LogSearch } from './logsearch';
-import { logLabel, LogTabs } from './logtabs';
+import { LogTabs } from './logtabs';
+import { emptyText, logLabel, newsText } from './logtexts';
 import { modeToggles, rememberedModes } from './logmodes';
 import { inlaysOf } from './inlays';
 import { LogPages, pageOfLines } from './pages';
+import type { RanksShown } from './ranksshown';
 import {
   tailOf,
   type Attempt,
@@ -62,7 +63,7 @@ export class Logs {
 
   constructor(
     private readonly _context: IContext,
-    private readonly _selected: (of: LogOf) => void,
+    private readonly _ranks: RanksShown,
     private readonly _enlarge: (display: string, rank: number) => void
   ) {
     const { trans, signal } = _context;
@@ -95,7 +96,8 @@ export class Logs {
       this._news,
       this._message
     );
-    this._tabs = new LogTabs(_context, this._panel, of => this.select(of));
+    this._tabs = new LogTabs(_context, this._panel, of => this.select(of, true));
+    _ranks.onChange(() => this._follow());
     this._attempts = new AttemptChoice(_context, () => this._showAgain());
     this.node = el(
       'section',
@@ -149,8 +151,19 @@ export class Logs {
     this.select(of);
   }
 
-  /** Show one rank's log, a launcher's, or that of all (null). */
-  select(of: LogOf): void {
+  /** Show the log of the only rank that is shown, or that of all. */
+  private _follow(): void {
+    const { single } = this._ranks;
+    if (single !== null || typeof this._shown?.of === 'number') {
+      this.select(single ?? this._tabs.first);
+    }
+  }
+
+  /** Show one rank's log, a launcher's, or that of all (null). `all`: by the whole view. */
+  select(of: LogOf, all = false): void {
+    if (all && typeof of !== 'string' && of !== this._ranks.single) {
+      this._ranks.select(of === null ? null : [of]);
+    }
     if (this._shown && this._shown.of === of) {
       return;
     }
@@ -176,7 +189,6 @@ export class Logs {
     this._shown = shown;
     this._body.replaceChildren(list.node);
     this._tabs.mark(of);
-    this._selected(of);
     this._inlay();
     if (!only) {
       void pages.tail(TAIL);
@@ -187,7 +199,7 @@ export class Logs {
 
   /** Show a rank's log at its last line with a text. */
   async find(rank: number, text: string): Promise<void> {
-    this.select(rank);
+    this.select(rank, true);
     this.node.scrollIntoView({ block: 'nearest' });
     await this._search.findLast(text);
   }
@@ -330,29 +342,12 @@ export class Logs {
     if (list.following) {
       shown.seen = pages.total;
     }
-    const news = pages.total - shown.seen;
     this._news.hidden = list.following || pages.total === 0;
-    setText(
-      this._news.lastChild as Text,
-      news > 0
-        ? news === 1
-          ? trans('1 new line')
-          : trans('%1 new lines', count(news))
-        : trans('To the end')
-    );
+    setText(this._news.lastChild as Text, newsText(pages.total - shown.seen, trans));
     // Until the last lines have come nobody knows whether there are any.
     const unknown = (over || shown.only !== null) && !pages.complete;
     this._message.hidden = (pages.rows > 0 || unknown) && !pages.error;
-    setText(
-      this._message,
-      pages.error
-        ? trans('The log cannot be read: %1', pages.error)
-        : shown.only
-          ? trans('No line matches')
-          : over
-            ? trans('Nothing was printed')
-            : trans('Nothing printed yet')
-    );
+    setText(this._message, emptyText(pages.error, shown.only !== null, over, trans));
     // A short log takes no more room than it needs. So the view of most cells never changes its height.
     list.node.classList.toggle('jpd-log-short', pages.rows <= SHORT && !list.hasInlays);
     this._copy.disabled = !list.selection;

@@ -8,6 +8,7 @@ import { reason, type IContext } from './context';
 import { CurvesReading } from './curvesreading';
 import { el, setText } from './dom';
 import { LINES, RankChoice } from './rankchoice';
+import { RanksShown } from './ranksshown';
 import { FEW, grouped, matching, Section } from './sections';
 import type { IDrawn } from './series';
 import { Rereading } from './rereading';
@@ -62,7 +63,10 @@ export class Metrics {
   /** Told of the ranks whose values are no numbers any more, and what they are. */
   onBad: ((ranks: ReadonlyMap<number, string>) => void) | null = null;
 
-  constructor(private readonly _context: IContext) {
+  constructor(
+    private readonly _context: IContext,
+    ranks = new RanksShown()
+  ) {
     const { trans, signal } = _context;
     this._rereading = new Rereading(
       () => this._read(),
@@ -72,7 +76,7 @@ export class Metrics {
     this._reading = new CurvesReading(_context.source);
     this._sight = new Sight(signal, () => this._rereading.changed());
     this._staleness = new Staleness(_context);
-    this._choice = new RankChoice(_context, () => this._choose());
+    this._choice = new RankChoice(_context, ranks, () => this._choose());
     this._filter = el('input', {
       class: 'jpd-input jpd-metric-filter',
       placeholder: trans('filter metrics'),

@@ -15,11 +15,13 @@ import { Media } from './media';
 import { Metrics } from './metrics';
 import { missing, noticesOf } from './notices';
 import { ProgressRows } from './progress';
+import { RanksShown } from './ranksshown';
 import { Resources } from './resources';
 import { says } from './results';
 import {
   ended,
   RunMissing,
+  type IDisplay,
   type IDisposable,
   type IRunInfo,
   type IRunSource,
@@ -111,24 +113,20 @@ export class RunView implements IDisposable {
       : null;
     this._resources = new Resources(this._context);
     this._steps = new StepParts(this._context);
-    this._strip = new Strip(
-      this._context,
-      rank => this._logs.select(rank),
-      rank => this._resources.quiet(rank)
-    );
+    const ranks = new RanksShown();
+    this._strip = new Strip(this._context, ranks, rank => this._resources.quiet(rank));
     this._restarts = new Restarts(this._context);
     this._progress = new ProgressRows(this._context);
     this._tuning = new Tuning(this._context, _options.openRun);
-    this._displays = new Displays(this._context, displays => (this._logs.displays = displays));
-    this._media = new Media(this._context);
+    const told = (displays: readonly IDisplay[]) => (this._logs.displays = displays);
+    this._displays = new Displays(this._context, told, ranks);
+    this._media = new Media(this._context, ranks);
     this._files = new Files(this._context);
-    this._metrics = new Metrics(this._context);
+    this._metrics = new Metrics(this._context, ranks);
     this._metrics.onShown = () => this._steps.reserve();
     this._metrics.onBad = ranks => this._strip.setBad(ranks);
-    this._logs = new Logs(
-      this._context,
-      of => this._strip.select(typeof of === 'number' ? of : null),
-      (display, rank) => this._displays.reveal(display, rank)
+    this._logs = new Logs(this._context, ranks, (display, rank) =>
+      this._displays.reveal(display, rank)
     );
     this._leads = {
       launcher: () => this._run?.launchers?.[0],

@@ -671,6 +671,32 @@ describe('the metrics', () => {
     expect(pressed()).toEqual([true, false, true, true]);
   });
 
+  it('of a rank, and its log, are shown wherever the rank is selected', async () => {
+    const source = new FakeSource(runInfo(3));
+    source.curveList = [curve(3)];
+    const node = await show(source);
+    await vi.waitFor(() => expect(plots.alive).toBe(1));
+    const pressed = (box: string) =>
+      all(node, `${box} button[aria-pressed=true]`).map(one => one.textContent);
+    const state = () => [
+      pressed('.jpd-chips'),
+      pressed('.jpd-rank-toggles'),
+      text(node, '[role=tab][aria-selected=true]')
+    ];
+    const [chips, lines, tabs] = ['.jpd-chips', '.jpd-rank-toggles', '.jpd-tabs'].map(box =>
+      all(node, `${box} button`)
+    );
+    expect(state()).toEqual([[], ['0', '1', '2'], 'All']);
+    lines[1].click();
+    expect(state()).toEqual([['1'], ['1'], '1']);
+    chips[2].dispatchEvent(new MouseEvent('click', { shiftKey: true, bubbles: true }));
+    expect(state()).toEqual([['1', '2'], ['1', '2'], 'All']);
+    tabs[1].click();
+    expect(state()).toEqual([['0'], ['0'], '0']);
+    chips[0].click();
+    expect(state()).toEqual([[], ['0', '1', '2'], 'All']);
+  });
+
   it('are a mean and a band of more than four ranks, with the lines of those that are chosen', async () => {
     const source = new FakeSource(runInfo(8));
     const parts = {
