@@ -61,10 +61,13 @@ function linearTicks(min: number, max: number): number[] {
   return Array.from({ length: Math.max(0, count) }, (_, i) => (first + i) * step);
 }
 
-/** With as many digits as tell them apart. */
+/** With as many digits as tell them apart, and all with an exponent where one needs it. */
 export function tickTexts(ticks: readonly number[]): string[] {
+  const short = ticks.every(tick => !value(tick).includes('e'));
+  const plain = (tick: number) =>
+    short || tick === 0 || Math.floor(Math.log10(Math.abs(tick))) === 0;
   for (let digits = 4; ; digits++) {
-    const texts = ticks.map(tick => value(tick, digits));
+    const texts = ticks.map(tick => value(tick, digits, plain(tick)));
     if (digits === 12 || new Set(texts).size === texts.length) {
       return texts;
     }

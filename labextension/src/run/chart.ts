@@ -36,7 +36,7 @@ export class Chart {
   readonly node: HTMLElement;
   private readonly _value = el('span', { class: 'jpd-chart-value' });
   private readonly _equal = el('span', { class: 'jpd-chart-equal jpd-muted' });
-  private readonly _special = el('span', { class: 'jpd-chart-special', hidden: true });
+  private readonly _special = el('div', { class: 'jpd-chart-special', hidden: true });
   private readonly _box = el('div', { class: 'jpd-chart-box', tabindex: 0, role: 'img' });
   private readonly _tip = el('div', { class: 'jpd-tip', hidden: true });
   private readonly _reset: HTMLButtonElement;
@@ -86,7 +86,6 @@ export class Chart {
         el('b', { class: 'jpd-chart-name', title: curve.name }, curve.name),
         this._value,
         this._equal,
-        this._special,
         el(
           'span',
           { class: 'jpd-chart-tools' },
@@ -106,6 +105,7 @@ export class Chart {
           )
         )
       ),
+      this._special,
       this._range.node,
       this._box,
       this._tip
@@ -127,7 +127,7 @@ export class Chart {
     this._box.addEventListener('wheel', turned, { signal, passive: false });
   }
 
-  /** In pixels; 0 while it is not drawn. */
+  /** 0 while it is not drawn. */
   get width(): number {
     return this._box.clientWidth;
   }
@@ -189,7 +189,9 @@ export class Chart {
     const last = lastValues(curve, drawn.band ? undefined : drawn.ranks);
     const texts = [specialText(curve, trans), droppedText(this._data, drawn.log, trans)];
     const wrong = texts.filter(Boolean).join(', ');
-    setText(this._value, last ? lastText(last, trans) : '');
+    const said = last ? lastText(last, trans) : '';
+    setText(this._value, said);
+    setAttribute(this._value, 'title', said || null);
     setText(this._special, wrong);
     setText(this._equal, equalText(this._data, this._lineName, trans));
     setAttribute(this._special, 'title', wrong || null);

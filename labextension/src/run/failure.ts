@@ -6,6 +6,8 @@ import type { IFailureCard, IFrame, IRankError } from './source';
 
 /** A card and the frames under it are open where they have at most so many lines. */
 const MOST_LINES = 12;
+/** Where libraries are: what stands behind it says which one. */
+const LIBRARY = /^.*\/(?:site|dist)-packages\/|^.*\/lib\/(?=python3)/;
 /** What Python writes above a traceback. */
 const TRACEBACK = 'Traceback (most recent call last)';
 
@@ -137,7 +139,10 @@ export function framesNode(frames: IFrame[], trans: IContext['trans']): HTMLElem
 }
 
 function frameNode(frame: IFrame, own: boolean): HTMLElement {
-  const place = [frame.label || frame.file || '', frame.line === null ? '' : String(frame.line)];
+  const place = [
+    (frame.label || frame.file || '').replace(LIBRARY, ''),
+    frame.line === null ? '' : String(frame.line)
+  ];
   return el(
     'li',
     { class: own ? 'jpd-frame jpd-frame-own' : 'jpd-frame' },
@@ -150,7 +155,10 @@ function frameNode(frame: IFrame, own: boolean): HTMLElement {
         'data-label': frame.label,
         'data-line': frame.line
       },
-      `${place.filter(Boolean).join(':')}${frame.function ? ` · ${frame.function}` : ''}`
+      // It may be broken behind the parts of a path, not within words.
+      ...`${place.filter(Boolean).join(':')}${frame.function ? ` · ${frame.function}` : ''}`
+        .split(/(?<=\/)/)
+        .flatMap(part => [part, el('wbr')])
     ),
     frame.source ? el('code', {}, frame.source.trim()) : null
   );

@@ -10,10 +10,10 @@ import { el, setText } from './dom';
 import { LINES, RankChoice } from './rankchoice';
 import { RanksShown } from './ranksshown';
 import { FEW, grouped, matching, Section } from './sections';
-import type { IDrawn } from './series';
+import { isPoint, type IDrawn } from './series';
 import { Rereading } from './rereading';
 import { Sight } from './sight';
-import type { ICurve, ICurves, IRunInfo } from './source';
+import { ended, type ICurve, type ICurves, type IRunInfo } from './source';
 import { Staleness } from './staleness';
 import type { IZoom } from './zoom';
 
@@ -282,7 +282,12 @@ export class Metrics {
     ) {
       section.grid.replaceChildren(...nodes);
     }
-    charts.forEach((chart, i) => chart.update(found[i], drawn));
+    const over = this._run !== null && ended(this._run.state);
+    charts.forEach((chart, i) => {
+      chart.update(found[i], drawn);
+      // Of one point all is said above it. A run that goes on will have more.
+      chart.node.classList.toggle('jpd-chart-single', over && isPoint(found[i]));
+    });
   }
 
   private _chart(curve: ICurve): Chart {

@@ -33,6 +33,12 @@ export interface IDrawn {
   place?: Place;
 }
 
+/** Whether there is no more than one point of each rank. */
+export function isPoint({ band, ranks }: ICurve): boolean {
+  const counts = [band, ...ranks].map(part => part?.steps.length ?? 0);
+  return Math.max(...counts) === 1;
+}
+
 export function sameDrawn(a: IDrawn, b: IDrawn): boolean {
   const { smoothing, log, band, raw, place } = a;
   const same =
