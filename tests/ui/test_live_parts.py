@@ -228,7 +228,8 @@ def test_plots_of_a_row_are_level_and_charts_out_of_sight_are_not_read(lab: Lab,
 HEADS = """%%distribute -np 12
 import jupyter_dist as dist
 for step in range(3):
-    dist.log({"a/metric/whose/name/is/longer/than/its/chart/is/wide": dist.rank() / 7, "loss": 1 / (1 + step)}, step=step)
+    values = {"a/metric/whose/name/is/longer/than/its/chart/is/wide": dist.rank() / 7, "loss": 1 / (1 + step)}
+    dist.log(values, step=step)
 """
 _BOXES = """nodes => nodes.map(node => {
   const { x, y, width, height } = node.getBoundingClientRect();
