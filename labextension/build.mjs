@@ -1,6 +1,7 @@
 // Transpile for the federated bundle (`lib`), or bundle the widget (`widget`). Types are checked by `tsc`.
 import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { build } from 'esbuild';
+import trimmed from './uplot.js';
 
 const target = 'es2020';
 const src = 'labextension/src';
@@ -8,10 +9,18 @@ const src = 'labextension/src';
 // and `_np` are JupyterLab's: the plural and the context of a translation.
 const privateMembers = /^_[a-z]\w\w/;
 
+const uplot = {
+  name: 'uplot',
+  setup: ({ onLoad }) =>
+    onLoad({ filter: /uPlot\.esm\.js$/ }, ({ path }) => ({
+      contents: trimmed(readFileSync(path, 'utf8'))
+    }))
+};
+
 if (process.argv[2] === 'widget') {
   // esbuild drops the licences of what it bundles; uPlot's (MIT) asks to be kept.
-  const uplot = readFileSync('node_modules/uplot/LICENSE', 'utf8').trim();
-  const banner = `/*! uPlot\n${uplot}\n*/`;
+  const licence = readFileSync('node_modules/uplot/LICENSE', 'utf8').trim();
+  const banner = `/*! uPlot\n${licence}\n*/`;
   // anywidget takes one ES module with everything in it, and one style sheet.
   await build({
     entryPoints: { widget: `${src}/widget.ts` },
@@ -22,6 +31,7 @@ if (process.argv[2] === 'widget') {
     legalComments: 'none',
     minify: true,
     mangleProps: privateMembers,
+    plugins: [uplot],
     target
   });
   await build({

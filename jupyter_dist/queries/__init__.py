@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..errors import InputError
 from ..folder import find_exact
 from ..job import rank_count
 from ..record import reader
@@ -54,6 +55,7 @@ __all__ = [
     "file_download",
     "kept_stacks",
     "log_download",
+    "log_lines",
     "log_page",
     "log_search",
     "media",
@@ -108,6 +110,21 @@ def log_page(
 ) -> log_answers.LogPage:
     """Lines of one rank's log, of a launcher's, or of all ranks by time; see `logs.page`."""
     return pages.page(find_exact(id), rank, attempt, start, count, launcher)
+
+
+def log_lines(
+    id: str,
+    numbers: Sequence[int | str],
+    rank: int | None = None,
+    attempt: int | None = None,
+    launcher: str | None = None,
+) -> list[log_answers.LogLine]:
+    """The lines of a log with these numbers, such as those that a search has found."""
+    try:
+        asked = [int(number) for number in numbers]
+    except (TypeError, ValueError):
+        raise InputError(f"numbers must be numbers of lines, got {str(numbers)[:80]}") from None
+    return pages.lines(find_exact(id), asked, rank, attempt, launcher)
 
 
 def log_search(

@@ -152,6 +152,12 @@ OPERATIONS = (
     ),
     Operation(
         "GET",
+        "/runs/{id}/log/lines",
+        queries.log_lines,
+        (*_WHICH_LOG, Param("numbers", "names", required=True)),
+    ),
+    Operation(
+        "GET",
         "/runs/{id}/log/search",
         queries.log_search,
         (

@@ -56,6 +56,7 @@ export default {
 """
 _METHODS: dict[str, Callable[..., Any]] = {
     "run": queries.run,
+    "log_lines": queries.log_lines,
     "log_page": queries.log_page,
     "curves": queries.curves,
     "errors": queries.errors,

@@ -1,7 +1,7 @@
 /** The server extension: REST, and one WebSocket for the whole page. */
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
-import type { ILogPage, ISearchResult } from './answers/logs';
+import type { ILogLine, ILogPage, ISearchResult } from './answers/logs';
 import type { IDisplays, IMediaList, IMediaPage } from './answers/media';
 import type { ICurves, IStepProfile, IUsage } from './answers/metrics';
 import type { IFailureCard, IRankError, IResult, IStacks } from './answers/ranks';
@@ -277,6 +277,10 @@ export class ServerRunSource implements IRunSource {
 
   logPage(of: LogOf, start: number, count: number, attempt?: Attempt): Promise<ILogPage> {
     return this._get('/log', { ...asked(of), attempt, start, count });
+  }
+
+  logLines(of: LogOf, numbers: readonly number[], attempt?: Attempt): Promise<ILogLine[]> {
+    return this._get('/log/lines', { ...asked(of), attempt, numbers: numbers.join() });
   }
 
   logSearch(of: LogOf, query: ISearchQuery, signal?: AbortSignal): Promise<ISearchResult> {

@@ -1,14 +1,14 @@
 /** Several runs beside each other: what differs, how their code differs, and a line for each run in each chart. */
 import type { IEnvironment } from './answers/runs';
-import { epochMetric, over, runLine, type Axis } from './compare/axis';
+import { over } from './compare/axis';
 import { diffNode } from './compare/codediff';
 import { differences, differencesNode } from './compare/differences';
+import { AxisChoice, isEpoch, wholeLine } from './run/axis';
 import { Chart } from './run/chart';
 import { placeText, reason, runState, type IContext } from './run/context';
 import { CurvesReading } from './run/curvesreading';
 import { el, setText } from './run/dom';
-import { duration } from './run/format';
-import { logControl, smoothingControl } from './run/metrics';
+import { logControl, smoothingControl } from './run/chartcontrols';
 import { framed } from './run/bundles';
 import type { ICurve, ICurves, IDisposable, IRunInfo, IRunSource } from './run/source';
 import { ended } from './run/source';
@@ -45,8 +45,7 @@ export class CompareView implements IDisposable {
   private readonly _controls = el('div', { class: 'jpd-controls' });
   private readonly _differences = el('div');
   private _told = '';
-  private _axis: Axis = 'step';
-  private readonly _axisChoice: HTMLSelectElement;
+  private readonly _axis: AxisChoice;
   private readonly _grid = el('div', { class: 'jpd-charts' });
   private readonly _note = el('p', { class: 'jpd-muted', role: 'status' });
   private readonly _charts = new Map<string, Chart>();
@@ -90,22 +89,20 @@ export class CompareView implements IDisposable {
       bundles: framed,
       announce: text => setText(this._note, text),
       lineName: index => this._name(this._runs[index]),
-      xName: x =>
-        this._axis === 'time'
-          ? trans('after %1', duration(x))
-          : this._axis === 'epoch'
-            ? trans('epoch %1', Number(x.toFixed(2)))
-            : trans('step %1', x),
-      fractions: () => this._axis !== 'step'
+      axis: () => this._axis.axis
     };
-    this._axisChoice = this._makeAxisChoice();
+    this._axis = new AxisChoice(this._context, 'step', () => {
+      // A zoom is of the other axis.
+      this._charts.forEach(chart => chart.zoom(null));
+      this._draw();
+    });
     this._controls.append(
-      el('label', { class: 'jpd-smoothing' }, el('span', {}, trans('over')), this._axisChoice),
-      smoothingControl(this._context, value => {
+      this._axis.node,
+      smoothingControl(this._context, 0, value => {
         this._smoothing = value;
         this._draw();
       }),
-      logControl(this._context, on => {
+      logControl(this._context, false, on => {
         this._log = on;
         this._draw();
       })
@@ -175,9 +172,8 @@ export class CompareView implements IDisposable {
   private _draw(): void {
     this._drawLegend();
     this._drawDifferences();
-    const epochs = this._runs.some(one => epochMetric(one.curves));
-    [...this._axisChoice.options].forEach(one => (one.hidden = one.value === 'epoch' && !epochs));
-    const moved = this._runs.map(one => over(one.curves, this._axis, startOf(one.run)));
+    this._axis.epochs = this._runs.some(({ curves }) => curves?.names.some(isEpoch));
+    const moved = this._runs.map(one => over(one.curves, this._axis.axis, startOf(one.run)));
     const curves = merge(moved.map((one, index) => (this._runs[index].shown ? one : null)));
     const all = merge(moved);
     const errors = this._runs
@@ -213,29 +209,6 @@ export class CompareView implements IDisposable {
       }
       chart.update(curve, drawn);
     }
-  }
-
-  private _makeAxisChoice(): HTMLSelectElement {
-    const trans = this._trans;
-    const choice = el(
-      'select',
-      { class: 'jpd-input', 'aria-label': trans('What curves are drawn over') },
-      el('option', { value: 'step' }, trans('steps')),
-      el('option', { value: 'time' }, trans('time')),
-      el('option', { value: 'epoch', hidden: true }, trans('epochs'))
-    );
-    choice.addEventListener(
-      'change',
-      () => {
-        this._axis = choice.value as Axis;
-        // A zoom is of the other axis.
-        this._charts.forEach(chart => chart.zoom(null));
-        this._draw();
-        this._charts.forEach(chart => chart.redraw(true));
-      },
-      { signal: this._abort.signal }
-    );
-    return choice;
   }
 
   /** The table above the curves, and the code of each run against that of the first. */
@@ -313,7 +286,7 @@ export function merge(runs: readonly (ICurves | null)[]): ICurve[] {
   const merged = new Map<string, ICurve>();
   runs.forEach((curves, index) => {
     for (const curve of curves?.curves ?? []) {
-      const line = runLine(curve);
+      const line = wholeLine(curve);
       if (line.steps.length) {
         const known = merged.get(curve.name) ?? { name: curve.name, ranks: [], band: null };
         known.ranks.push({ ...line, rank: index });

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_dist import queries
-from jupyter_dist.errors import DistError
+from jupyter_dist.errors import DistError, InputError
 from jupyter_dist.text import pattern_search
 from jupyter_dist.text.cancellation import Cancellation
 from jupyter_dist.text.literal_search import Literal
@@ -103,3 +103,24 @@ def _is_search(pid: str) -> bool:
         return b"pattern_search" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
+
+
+def test_lines_are_read_by_their_numbers(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 2)
+    for rank in range(2):
+        made.print(rank, "".join(f"line {n}\n" if n % 50 else f"rank {rank}\n" for n in range(300)))
+    made.end()
+    own = queries.log_lines(made.folder.id, ["0", "1", "299", "300", "120"], rank=1)
+    assert [(line["n"], line["text"]) for line in own] == [
+        (0, "rank 1"),
+        (1, "line 1"),
+        (120, "line 120"),
+        (299, "line 299"),
+    ]
+    hits = queries.log_search(made.folder.id, query="rank 1")["hits"]
+    found = queries.log_lines(made.folder.id, hits)
+    assert [line["n"] for line in found] == hits
+    assert [(line["text"], line["ranks"]) for line in found] == [("rank 1", [1])] * 6
+    for wrong in (["a"], [-1], range(1001)):
+        with pytest.raises(InputError, match="numbers must be"):
+            queries.log_lines(made.folder.id, wrong)

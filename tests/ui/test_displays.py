@@ -8,6 +8,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from jupyter_dist.conformance.deadlines import wait_until
+
 from .pages import LOAD, Lab
 
 Picture = Callable[[Page, str], Path]
@@ -95,15 +97,14 @@ def test_rich_output_by_rank(lab: Lab, picture: Picture, pictures: Pictures) -> 
     assert tab.node.locator("script, a[href^='javascript'], [onerror], [onload]").count() == 0
     assert lab.page.evaluate("() => window.jpdWasHere") is None
     # One rank large, by the keyboard as well, and all of them again.
-    tabs = figures.get_by_role("group", name="Which ranks")
-    tabs.get_by_role("button", name="All").focus()
-    for _ in range(3):
+    tab.chips.first.focus()
+    for _ in range(2):
         lab.page.keyboard.press("ArrowRight")
     lab.page.keyboard.press("Enter")
     expect(figures.locator("img")).to_have_count(1)
     expect(figures.locator(".jpd-display-cell .jpd-ranks")).to_have_text("[2]")
     picture(lab.page, "displays-one-large")
-    tabs.get_by_role("button", name="All").click()
+    figures.get_by_role("button", name="Show all ranks").click()
     expect(figures.locator("img")).to_have_count(4)
     # In the log each stands where it was shown, small, in place of the text that says the same.
     figure = lab.page.locator("img[alt^='<Figure']")
@@ -148,3 +149,22 @@ def test_rich_output_by_rank(lab: Lab, picture: Picture, pictures: Pictures) -> 
     expect(tab.rows.filter(has_text="then another")).to_be_in_viewport()
     tab.logs.get_by_role("button", name="wrap").click()
     expect(tab.rows.filter(has_text="then another")).to_be_in_viewport()
+
+
+WIDE = """%%distribute -np 4
+import jupyter_dist as dist
+from IPython.display import HTML
+names = "".join(f"<th>c{n} of {dist.rank()}</th>" for n in range(12))
+display(HTML(f"<table><tr>{names}</tr></table>"))
+display(HTML(f"<div style='width: 400px; height: 40px; background: gray'>{dist.rank()}</div>"))
+"""
+
+
+def test_what_is_wider_than_a_quarter_of_the_view_is_not_cut(lab: Lab) -> None:
+    view = lab.notebook(LOAD).distribute(WIDE).to_be("succeeded")
+    displays = view.node.get_by_role("region", name="Displays")
+    expect(displays.locator("table")).to_have_count(4)
+    boxes = displays.locator(".jpd-exhibit")
+    expect(boxes).to_have_count(8)
+    lost = "boxes => boxes.map(box => box.scrollWidth - box.clientWidth)"
+    wait_until(lambda: not any(boxes.evaluate_all(lost)), "all of each display to be in sight")

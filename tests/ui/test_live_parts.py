@@ -168,6 +168,7 @@ def test_many_metrics_and_a_log_with_levels(lab: Lab, server: JupyterServer, pic
     chart.get_by_role("button", name="Enlarge val/a").click()
     expect(view.metrics.locator(".jpd-chart-large canvas")).to_have_count(1)
     picture(lab.page, "large-chart")
+    view.rank(0)
     # The log's end stays in sight when its lines are wrapped, and so does its beginning.
     view.logs.scroll_into_view_if_needed()
     view.logs.get_by_role("button", name="wrap").click()
@@ -222,3 +223,26 @@ def test_plots_of_a_row_are_level_and_charts_out_of_sight_are_not_read(lab: Lab,
             made.metric(rank, 4, dict.fromkeys(names, 1.0))
     expect(boxes.nth(1)).to_have_attribute("aria-label", re.compile(r"at step 4 it is 1\b"))
     made.end(State.SUCCEEDED)
+
+
+HEADS = """%%distribute -np 12
+import jupyter_dist as dist
+for step in range(3):
+    values = {"a/metric/whose/name/is/longer/than/its/chart/is/wide": dist.rank() / 7, "loss": 1 / (1 + step)}
+    dist.log(values, step=step)
+"""
+_BOXES = """nodes => nodes.map(node => {
+  const { x, y, width, height } = node.getBoundingClientRect();
+  return [x, y, width, height].map(Math.round);
+})"""
+
+
+def test_plots_of_a_row_are_level_and_chips_stand_in_columns(lab: Lab) -> None:
+    view = lab.notebook(LOAD).distribute(HEADS).to_be("succeeded")
+    plots = view.metrics.locator(".jpd-chart-box")
+    expect(plots).to_have_count(2)
+    (_, first, _, _), (_, second, _, _) = plots.evaluate_all(_BOXES)
+    assert first == second
+    heads = view.metrics.locator("figcaption").evaluate_all(_BOXES)
+    assert {height for *_, height in heads} == {26}, heads
+    assert {width for _, _, width, _ in view.chips.evaluate_all(_BOXES)} == {46}

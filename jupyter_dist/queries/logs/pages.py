@@ -33,7 +33,7 @@ from .line_index import MAX_CHARS, LineIndex, RawLine, cut_text
 from .merged_log import AllIndex
 from .time_index import times_of
 
-__all__ = ["AttemptLogs", "OneLog", "download", "opened", "page", "page_of", "search"]
+__all__ = ["AttemptLogs", "OneLog", "download", "lines", "opened", "page", "page_of", "search"]
 
 _MAX_COUNT = 1000
 _MAX_HITS = 10_000
@@ -43,6 +43,8 @@ _CROWDED_CHARS = 500
 """Characters shown of a line, if the lines before it on the page have two million characters."""
 _KEPT = 32
 _CHUNK = 1 << 20
+_NEAR = 32
+"""Lines that are so close to each other are read together."""
 _known: OrderedDict[tuple[Path, int], AttemptLogs] = OrderedDict()
 _known_lock = threading.Lock()
 
@@ -186,6 +188,35 @@ def page_of(
         "lines": list(_shown(rows, start, folded=folded)),
         "partial": [] if complete or start + count < total else _partial(logs, status, rank, launcher),
     }
+
+
+def lines(
+    folder: RunFolder,
+    numbers: Iterable[int],
+    rank: int | None = None,
+    attempt: int | None = None,
+    launcher: str | None = None,
+) -> list[LogLine]:
+    """Return the lines with these numbers, at most 1,000. Numbers behind the last line are left out."""
+    wanted = sorted(set(numbers))
+    if len(wanted) > _MAX_COUNT or (wanted and wanted[0] < 0):
+        raise InputError(f"numbers must be at most {_MAX_COUNT} numbers of lines, from 0")
+    logs, status = opened(folder, attempt, rank, launcher)
+    known = set(wanted)
+    found: list[LogLine] = []
+    for start, stop in _spans(wanted):
+        read = page_of(logs, status, rank, start, stop - start, launcher)["lines"]
+        found += [line for line in read if line["n"] in known]
+    return found
+
+
+def _spans(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield ascending numbers as spans [start, stop), with those in between that are few."""
+    for place, number in enumerate(numbers):
+        if place == 0 or number - numbers[place - 1] > _NEAR:
+            start = number
+        if place + 1 == len(numbers) or numbers[place + 1] - number > _NEAR:
+            yield start, number + 1
 
 
 def _lines(log: OneLog, start: int, count: int) -> list[tuple[float, RawLine]]:

@@ -1,29 +1,42 @@
 /** One metric as a chart: lines of ranks, a band over many of them, values under the pointer. */
 import uPlot from 'uplot';
-import { equalText, lastText, lastValues, specialText } from './charttitle';
+import { moved, placeName, type Axis } from './axis';
+import { droppedText, equalText, lastText, lastValues, specialText } from './charttitle';
 import { reason, type IContext } from './context';
 import { curveCsv } from './csv';
-import { button, el, saveFile, setAttribute, setText } from './dom';
+import { button, el, icon, saveFile, setAttribute, setText, toggle } from './dom';
 import { picture } from './picture';
 import { lineColour, plotOptions } from './plotoptions';
 import { chartData, sameDrawn, type IChartData, type IDrawn } from './series';
 import type { ICurve } from './source';
-import { tipRows } from './tip';
+import { placeTip, tipRows } from './tip';
+import { ValueRange, type Range } from './valuerange';
+import { wheelZoom, zoomed, type IZoom } from './zoom';
 
 const HEIGHT = 168;
 const LARGE_HEIGHT = 380;
 
-/** The steps that are shown. */
-export interface IZoom {
-  min: number;
-  max: number;
+/** What the place of a chart does for it. */
+export interface IChartHost {
+  /** The user zooms, or ends it (null); without it the chart alone is zoomed. */
+  zoom?(zoom: IZoom | null): void;
+  /** The user has made this chart large. */
+  enlarged?(): void;
+  /** Reads all points, to be saved as a table; without it those that are drawn are all. */
+  whole?(): Promise<ICurve | undefined>;
+  /** The user wants the chart among the first ones, or no more; without it that cannot be wished. */
+  pin?(on: boolean): void;
+  pinned?: boolean;
+  /** Between which values it is drawn, and that the user has changed that. */
+  range?: Range;
+  ranged?(range: Range): void;
 }
 
 export class Chart {
   readonly node: HTMLElement;
   private readonly _value = el('span', { class: 'jpd-chart-value' });
   private readonly _equal = el('span', { class: 'jpd-chart-equal jpd-muted' });
-  private readonly _special = el('span', { class: 'jpd-chart-special', hidden: true });
+  private readonly _special = el('div', { class: 'jpd-chart-special', hidden: true });
   private readonly _box = el('div', { class: 'jpd-chart-box', tabindex: 0, role: 'img' });
   private readonly _tip = el('div', { class: 'jpd-tip', hidden: true });
   private readonly _reset: HTMLButtonElement;
@@ -34,6 +47,9 @@ export class Chart {
   private _stale = false;
   private _data: IChartData = { xs: [], lines: [], dropped: 0 };
   private _curve: ICurve;
+  /** The same over the axis that is drawn. */
+  private _over: ICurve;
+  private readonly _range: ValueRange;
   private _drawn: IDrawn | null = null;
   private _zoom: IZoom | null = null;
 
@@ -41,17 +57,16 @@ export class Chart {
     curve: ICurve,
     private readonly _context: IContext,
     private readonly _syncKey: string,
-    /** Called when the user zooms, or ends it (null). */
-    private readonly _zoomed?: (zoom: IZoom | null) => void,
-    /** Called when the user has made this chart large. */
-    private readonly _enlarged?: (chart: Chart) => void,
-    /** Reads all points, to be saved as a table; without it those that are drawn are all. */
-    private readonly _whole?: () => Promise<ICurve | undefined>
+    private readonly _host: IChartHost = {}
   ) {
-    this._curve = curve;
+    this._curve = this._over = curve;
     const { trans, signal } = _context;
+    this._range = new ValueRange(curve.name, _context, _host.range, range => {
+      this.redraw(true);
+      _host.ranged?.(range);
+    });
     this._reset = button(
-      { label: trans('Reset zoom'), icon: 'reset' },
+      { label: trans('Reset zoom'), icon: 'reset', class: 'jpd-chart-on' },
       () => this._zoomTo(null),
       signal
     );
@@ -71,11 +86,12 @@ export class Chart {
         el('b', { class: 'jpd-chart-name', title: curve.name }, curve.name),
         this._value,
         this._equal,
-        this._special,
         el(
           'span',
           { class: 'jpd-chart-tools' },
           this._reset,
+          this._pin(),
+          this._range.button,
           this._enlarge,
           button(
             { label: trans('Save %1 as a picture (PNG)', curve.name), icon: 'image' },
@@ -89,6 +105,8 @@ export class Chart {
           )
         )
       ),
+      this._special,
+      this._range.node,
       this._box,
       this._tip
     );
@@ -100,9 +118,16 @@ export class Chart {
     });
     this._box.addEventListener('keydown', event => this._key(event), { signal });
     this._box.addEventListener('blur', () => this._point(null), { signal });
+    const turned = (event: WheelEvent) => {
+      const zoom = this._plot && wheelZoom(this._plot, event);
+      if (zoom !== undefined) {
+        this._zoomTo(zoom);
+      }
+    };
+    this._box.addEventListener('wheel', turned, { signal, passive: false });
   }
 
-  /** In pixels; 0 while it is not drawn. */
+  /** 0 while it is not drawn. */
   get width(): number {
     return this._box.clientWidth;
   }
@@ -129,12 +154,23 @@ export class Chart {
   private readonly _lineName = (line: number): string =>
     this._context.lineName?.(line) ?? this._context.trans('rank %1', line);
 
+  private _pin(): HTMLElement | null {
+    const { trans, signal } = this._context;
+    const { pin, pinned = false } = this._host;
+    const label = trans('Pin %1: show it first', this._curve.name);
+    return pin ? toggle({ text: icon('pin'), label, on: pinned }, on => pin(on), signal) : null;
+  }
+
   private _setLarge(large: boolean): void {
     this.large = large;
     if (large) {
-      this._enlarged?.(this);
+      this._host.enlarged?.();
       this.node.scrollIntoView?.({ block: 'nearest' });
     }
+  }
+
+  private get _axis(): Axis {
+    return this._context.axis?.() ?? 'step';
   }
 
   private get _height(): number {
@@ -147,11 +183,15 @@ export class Chart {
     }
     this._curve = curve;
     this._drawn = drawn;
-    this._data = chartData(curve, drawn);
+    this._over = drawn.place ? moved(curve, drawn.place) : curve;
+    this._data = chartData(this._over, drawn);
     const { trans } = this._context;
     const last = lastValues(curve, drawn.band ? undefined : drawn.ranks);
-    const wrong = this._wrong();
-    setText(this._value, last ? lastText(last, trans) : '');
+    const texts = [specialText(curve, trans), droppedText(this._data, drawn.log, trans)];
+    const wrong = texts.filter(Boolean).join(', ');
+    const said = last ? lastText(last, trans) : '';
+    setText(this._value, said);
+    setAttribute(this._value, 'title', said || null);
     setText(this._special, wrong);
     setText(this._equal, equalText(this._data, this._lineName, trans));
     setAttribute(this._special, 'title', wrong || null);
@@ -166,22 +206,6 @@ export class Chart {
     this.redraw();
   }
 
-  /** What the lines do not show: where a training went wrong, or why there are none. */
-  private _wrong(): string {
-    const { trans } = this._context;
-    const { xs, lines, dropped } = this._data;
-    const empty = lines.every(({ ys }) => ys.every(y => y === null || y === undefined));
-    const left =
-      this._drawn?.log && xs.length && empty
-        ? trans('nothing above 0')
-        : dropped === 1
-          ? trans('1 value of 0 or less is not drawn')
-          : dropped
-            ? trans('%1 values of 0 or less are not drawn', dropped)
-            : '';
-    return [specialText(this._curve, trans), left].filter(Boolean).join(', ');
-  }
-
   /** Draw anew; from scratch when the lines, the axes or the colours are others. */
   redraw(recolour = false): void {
     const width = this._box.clientWidth;
@@ -191,7 +215,7 @@ export class Chart {
     }
     const { lines, xs } = this._data;
     const names = lines.map(line => `${line.rank}${line.raw}`);
-    const shape = [this._drawn.log, xs.length === 1, ...names].join();
+    const shape = [this._drawn.log, this._axis, xs.length === 1, ...names].join();
     if (!this._plot || this._stale || shape !== this._shape) {
       this._shape = shape;
       this._stale = false;
@@ -221,9 +245,10 @@ export class Chart {
       width,
       height: this._height,
       log: !!this._drawn?.log,
-      fractions: this._context.fractions?.() ?? false,
+      axis: this._axis,
+      within: this._range.within.bind(this._range),
       marks: () =>
-        (this._curve.attempts ?? []).map(({ attempt, step }) => ({
+        (this._over.attempts ?? []).map(({ attempt, step }) => ({
           step,
           text: this._context.trans('attempt %1', attempt)
         })),
@@ -244,8 +269,8 @@ export class Chart {
   }
 
   private _zoomTo(zoom: IZoom | null): void {
-    if (this._zoomed) {
-      this._zoomed(zoom);
+    if (this._host.zoom) {
+      this._host.zoom(zoom);
     } else {
       this.zoom(zoom);
     }
@@ -281,9 +306,9 @@ export class Chart {
       }
       this._zoomTo(null);
     } else if (event.key === '+') {
-      const x = this._data.xs[now];
-      const { min = 0, max = 0 } = plot.scales.x;
-      this._zoomTo({ min: x - (x - min) / 2, max: x + (max - x) / 2 });
+      this._zoomTo(zoomed(plot, this._data.xs[now], 0.5));
+    } else if (event.key === '-') {
+      this._zoomTo(zoomed(plot, this._data.xs[now], 2));
     } else {
       return;
     }
@@ -317,7 +342,7 @@ export class Chart {
     }
     const far = (y: number) => Math.abs(plot.valToPos(y, 'y') - (top ?? 0));
     const { root } = this._context;
-    const rows = tipRows(this._curve, this._data, idx, far, this._context, line =>
+    const rows = tipRows(this._over, this._data, idx, far, this._context, line =>
       lineColour(root, line)
     );
     this._tip.hidden = !rows.length;
@@ -328,15 +353,11 @@ export class Chart {
       el(
         'div',
         { class: 'jpd-muted' },
-        (this._context.xName ?? (x => this._context.trans('step %1', x)))(this._data.xs[idx])
+        placeName(this._axis, this._data.xs[idx], this._context.trans)
       ),
       ...rows
     );
-    const x = left + plot.over.offsetLeft;
-    const room = this._box.clientWidth - this._tip.offsetWidth;
-    const right = x + 14 <= room;
-    this._tip.style.left = `${Math.max(0, right ? x + 14 : x - 14 - this._tip.offsetWidth)}px`;
-    this._tip.style.top = `${this._box.offsetTop + 6}px`;
+    placeTip(this._tip, this._box, left + plot.over.offsetLeft);
   }
 
   private _resize(): void {
@@ -353,7 +374,7 @@ export class Chart {
 
   private async _saveCsv(): Promise<void> {
     try {
-      const curve = (await this._whole?.()) ?? this._curve;
+      const curve = (await this._host.whole?.()) ?? this._curve;
       const table = new Blob([curveCsv(curve)], { type: 'text/csv;charset=utf-8' });
       saveFile(`${this._fileName()}.csv`, table);
     } catch (error) {

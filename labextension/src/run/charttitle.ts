@@ -78,6 +78,23 @@ export function badRanks(bad: readonly IBadRank[], trans: Trans): Map<number, st
   );
 }
 
+/** How many values a logarithmic axis has no place for, or that it has one for none. */
+export function droppedText(
+  { xs, lines, dropped }: IChartData,
+  log: boolean,
+  trans: Trans
+): string {
+  const empty = lines.every(({ ys }) => ys.every(y => y === null || y === undefined));
+  if (log && xs.length && empty) {
+    return trans('nothing above 0');
+  }
+  return dropped === 1
+    ? trans('1 value of 0 or less is not drawn')
+    : dropped
+      ? trans('%1 values of 0 or less are not drawn', dropped)
+      : '';
+}
+
 /** Which lines lie on top of each other: `rank 0 = rank 1`; empty where none do. */
 export function equalText(
   { lines }: IChartData,

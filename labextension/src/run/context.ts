@@ -1,4 +1,5 @@
 /** What every part of a run view is given. */
+import type { Axis } from './axis';
 import type { IBundleHost } from './bundles';
 import type { IRunSource, IRunSummary, State } from './source';
 import type { Trans } from './trans';
@@ -16,10 +17,8 @@ export interface IContext {
   bundles: IBundleHost;
   /** What a line of a chart is called; without it by its rank. */
   lineName?: (rank: number) => string;
-  /** What a place on the horizontal axis is called; without it, `step N`. */
-  xName?: (x: number) => string;
-  /** Whether there are places between whole steps. */
-  fractions?: () => boolean;
+  /** What charts are drawn over; without it, steps. */
+  axis?: () => Axis;
 }
 
 export function stateName(state: State, trans: Trans): string {

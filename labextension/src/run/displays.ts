@@ -1,8 +1,9 @@
 /** What ranks show besides text, place by place of the cell: equal ones once, others side by side or one large. */
 import type { IContext } from './context';
-import { button, el, roving, setAttribute, setText } from './dom';
+import { button, el, setAttribute, setText } from './dom';
 import { ExhibitNode } from './exhibit';
 import { ranges } from './format';
+import { RanksShown } from './ranksshown';
 import { resultsNode } from './results';
 import { Rereading } from './rereading';
 import type { IDisplay, IExhibit, IResult } from './source';
@@ -45,10 +46,12 @@ export class Displays {
   /** `_told` is given what stands there now. */
   constructor(
     private readonly _context: IContext,
-    private readonly _told: (displays: readonly IDisplay[]) => void = () => undefined
+    private readonly _told: (displays: readonly IDisplay[]) => void = () => undefined,
+    private readonly _ranks = new RanksShown()
   ) {
     const { trans, signal } = _context;
     this._rereading = new Rereading(() => this._read(), signal);
+    _ranks.onChange(() => this._known.forEach(row => row.showRank(_ranks.single)));
     const more = () => {
       this._count += this._all.length > this._most ? 0 : PAGE;
       this._most += PAGE;
@@ -138,7 +141,7 @@ export class Displays {
     const atOnce = bottom > 0 && top < window.innerHeight && displays.length <= AT_ONCE;
     const nodes = displays.map(display => {
       const known = this._known.get(display.key);
-      const row = known ?? new DisplayRow(this._context, attempt, atOnce);
+      const row = known ?? new DisplayRow(this._context, attempt, atOnce, this._ranks);
       this._known.set(display.key, row);
       row.update(display, !onlyResults);
       return row.node;
@@ -184,23 +187,26 @@ class DisplayRow {
   readonly node = el('div', { class: 'jpd-display' });
   private readonly _abort = new AbortController();
   private readonly _what = el('div', { class: 'jpd-title', hidden: true });
-  private readonly _tabs = el('div', { class: 'jpd-display-tabs', role: 'group', hidden: true });
+  private readonly _all: HTMLButtonElement;
   private readonly _grid = el('div', { class: 'jpd-display-grid' });
   private readonly _more = el('div', { class: 'jpd-muted', hidden: true });
   private readonly _shown: Cell[] = [];
   private _display: IDisplay | null = null;
   private _among = false;
-  /** Of the rank that is shown large: it stays so whatever the others show. */
-  private _large: number | null = null;
+  /** The rank that is shown large: it stays so whatever the others show. */
+  private _large: number | null;
 
   constructor(
     private readonly _context: IContext,
     private readonly _attempt: number,
-    private readonly _atOnce: boolean
+    private readonly _atOnce: boolean,
+    ranks: RanksShown
   ) {
-    this._tabs.setAttribute('aria-label', _context.trans('Which ranks'));
-    this.node.append(this._what, this._tabs, this._grid, this._more);
-    roving(this._tabs, () => [...this._tabs.children] as HTMLElement[], this._abort.signal);
+    this._large = ranks.single;
+    const label = _context.trans('Show all ranks');
+    const showAll = () => (ranks.single === null ? this.showRank(null) : ranks.select(null));
+    this._all = button({ label, text: label, class: 'jpd-toggle' }, showAll, this._abort.signal);
+    this.node.append(this._what, this._all, this._grid, this._more);
   }
 
   dispose(): void {
@@ -230,7 +236,7 @@ class DisplayRow {
       : -1;
     const seen = large >= 0 ? [exhibits[large]] : exhibits.slice(0, SIDE_BY_SIDE);
     setAttribute(this.node, 'data-several', several && large < 0 ? '' : null);
-    this._showTabs(exhibits, large);
+    this._all.hidden = large < 0;
     while (this._shown.length > seen.length) {
       this._shown.pop()?.dispose();
     }
@@ -240,7 +246,7 @@ class DisplayRow {
         known.update(exhibit);
       } else {
         const cell = new Cell(this._context, exhibit, this._attempt, this._atOnce, rank =>
-          this._enlarge(rank)
+          this.showRank(this._large === rank ? null : rank)
         );
         this._shown.push(cell);
         this._grid.appendChild(cell.node);
@@ -255,55 +261,18 @@ class DisplayRow {
   }
 
   reveal(rank: number): void {
-    this._large = rank;
-    if (this._display) {
-      this.update(this._display);
-    }
+    this.showRank(rank);
     this.node.scrollIntoView({ block: 'nearest' });
     this.node.classList.add('jpd-display-revealed');
     setTimeout(() => this.node.classList.remove('jpd-display-revealed'), REVEALED_MS);
   }
 
-  private _enlarge(rank: number | null): void {
-    this._large = this._large === rank ? null : rank;
+  /** Show one rank large; with null, all side by side. */
+  showRank(rank: number | null): void {
+    this._large = rank;
     if (this._display) {
       this.update(this._display);
     }
-  }
-
-  private _showTabs(exhibits: IExhibit[], large: number): void {
-    const { trans } = this._context;
-    this._tabs.hidden = exhibits.length < 2;
-    const names = [trans('All'), ...exhibits.map(({ ranks }) => ranges(ranks))];
-    if (exhibits.length < 2) {
-      this._tabs.replaceChildren();
-      return;
-    }
-    const focused = [...this._tabs.children].indexOf(document.activeElement as Element);
-    if (this._tabs.children.length !== names.length) {
-      this._tabs.replaceChildren(
-        ...names.map((name, i) =>
-          button(
-            { label: name, text: name, class: 'jpd-toggle' },
-            () => this._choose(i),
-            this._abort.signal
-          )
-        )
-      );
-      (this._tabs.children[focused] as HTMLElement | undefined)?.focus();
-    }
-    names.forEach((name, i) => {
-      const tab = this._tabs.children[i] as HTMLElement;
-      setText(tab, name);
-      tab.setAttribute('aria-pressed', String(i === large + 1));
-      tab.tabIndex = i === large + 1 ? 0 : -1;
-    });
-  }
-
-  private _choose(tab: number): void {
-    const rank = tab > 0 ? (this._display?.exhibits[tab - 1]?.ranks[0] ?? null) : null;
-    this._large = null;
-    this._enlarge(rank);
   }
 }
 

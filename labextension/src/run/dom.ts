@@ -71,6 +71,8 @@ const PATHS = {
     'M2 3h12v10H2zm1.500 1.500v5l2.500-2.500 2.500 2.500 2-2 2 2v-5zM10 5.200a1.100 1.100 0 1 1 0 2.200 1.100 1.100 0 0 1 0-2.200z',
   enlarge:
     'M2.500 2.500h4V4H5.100l2.200 2.200-1.100 1.100L4 5.100v1.400H2.500zM9.500 13.500V12h1.400L8.700 9.800l1.100-1.100L12 10.900V9.500h1.500v4z',
+  pin: 'M5 1.500h6V3l-1 .500v3.500l2 2v1.500H8.800V14L8 15l-.800-1V10.500H4V9l2-2V3.500L5 3z',
+  range: 'M8 1l3 3H9v8h2l-3 3-3-3h2V4H5zM2 1h12v1H2zM2 14h12v1H2z',
   table: 'M2 3h12v10H2zm1.500 3.500v2H7v-2zm5 0v2h4v-2zm-5 3.500v1.500H7V10zm5 0v1.500h4V10z',
   pen: 'M11.3 1.9 14.1 4.7 5.6 13.200 2 14l.8-3.6zM4.100 11.100l-.3 1.100 1.100-.3 6.900-6.900-.800-.800z',
   warning: 'M8 1.500 15 14H1zM7.200 6v4h1.600V6zm0 5v1.600h1.600V11z'
@@ -116,6 +118,33 @@ export function button(
     text ?? null
   );
   node.addEventListener('click', onClick, { signal });
+  return node;
+}
+
+/** A button that is on or off. Without a `label` its text is its name, and `title` says more. */
+export function toggle(
+  options: { text: Child; label?: string; title?: string; on?: boolean; class?: string },
+  changed: (on: boolean) => void,
+  signal: AbortSignal
+): HTMLButtonElement {
+  const { text, label, title = label, on = false } = options;
+  const node = el(
+    'button',
+    {
+      type: 'button',
+      class: `jpd-toggle ${options.class ?? ''}`.trim(),
+      'aria-pressed': String(on),
+      'aria-label': label,
+      title
+    },
+    text
+  );
+  const turn = () => {
+    const turned = node.getAttribute('aria-pressed') !== 'true';
+    setAttribute(node, 'aria-pressed', String(turned));
+    changed(turned);
+  };
+  node.addEventListener('click', turn, { signal });
   return node;
 }
 

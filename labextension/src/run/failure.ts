@@ -6,13 +6,26 @@ import type { IFailureCard, IFrame, IRankError } from './source';
 
 /** A card and the frames under it are open where they have at most so many lines. */
 const MOST_LINES = 12;
+/** Where libraries are: what stands behind it says which one. */
+const LIBRARY = /^.*\/(?:site|dist)-packages\/|^.*\/lib\/(?=python3)/;
+/** What Python writes above a traceback. */
+const TRACEBACK = 'Traceback (most recent call last)';
+
+/** The ways from a card into the logs. */
+export interface ILogLeads {
+  /** The name of a launcher's log, if there is one. */
+  launcher: () => string | undefined;
+  show: (launcher: string) => void;
+  /** Go to the last line with a text in a rank's log. */
+  find: (rank: number, text: string) => void;
+}
 
 /** The card of a run that failed or was stopped. */
 export function failureNode(
   card: IFailureCard,
   errors: IRankError[],
   context: IContext,
-  showLog?: () => void
+  logs?: ILogLeads
 ): HTMLElement {
   const { trans, signal } = context;
   const root = errors.length && !errors[0].collateral ? errors[0] : null;
@@ -46,9 +59,13 @@ export function failureNode(
       node.appendChild(folded(part.title, el('pre', { class: 'jpd-pre', tabindex: 0 }, part.text)));
     }
   }
-  if (showLog) {
-    const text = trans('Show the launcher’s log');
-    node.appendChild(el('div', {}, button({ label: text, text }, showLog, signal)));
+  const launcher = root ? undefined : logs?.launcher();
+  const lead = (text: string, go: () => void) =>
+    node.appendChild(el('div', {}, button({ label: text, text }, go, signal)));
+  if (logs && root?.kind === 'exception') {
+    lead(trans('Go to the traceback in the log'), () => logs.find(root.rank, TRACEBACK));
+  } else if (logs && launcher !== undefined) {
+    lead(trans('Show the launcher’s log'), () => logs.show(launcher));
   } else if (!root) {
     node.appendChild(el('div', { class: 'jpd-muted' }, card.files));
   }
@@ -122,7 +139,10 @@ export function framesNode(frames: IFrame[], trans: IContext['trans']): HTMLElem
 }
 
 function frameNode(frame: IFrame, own: boolean): HTMLElement {
-  const place = [frame.label || frame.file || '', frame.line === null ? '' : String(frame.line)];
+  const place = [
+    (frame.label || frame.file || '').replace(LIBRARY, ''),
+    frame.line === null ? '' : String(frame.line)
+  ];
   return el(
     'li',
     { class: own ? 'jpd-frame jpd-frame-own' : 'jpd-frame' },
@@ -135,7 +155,10 @@ function frameNode(frame: IFrame, own: boolean): HTMLElement {
         'data-label': frame.label,
         'data-line': frame.line
       },
-      `${place.filter(Boolean).join(':')}${frame.function ? ` · ${frame.function}` : ''}`
+      // It may be broken behind the parts of a path, not within words.
+      ...`${place.filter(Boolean).join(':')}${frame.function ? ` · ${frame.function}` : ''}`
+        .split(/(?<=\/)/)
+        .flatMap(part => [part, el('wbr')])
     ),
     frame.source ? el('code', {}, frame.source.trim()) : null
   );

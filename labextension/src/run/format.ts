@@ -40,13 +40,13 @@ export function bytes(count: number): string {
   return `${value.toPrecision(3)} TB`;
 }
 
-/** A metric's value in about four digits: `0.8123`, `1e6`, `1.5e-5`. */
-export function value(x: number | null | undefined, digits = 4): string {
+/** A metric's value in about four digits: `0.8123`, `1e6`, `1.5e-5`. Not `plain`: always with an exponent. */
+export function value(x: number | null | undefined, digits = 4, plain = true): string {
   if (x === null || x === undefined || !Number.isFinite(x)) {
     return '–';
   }
   const size = Math.abs(x);
-  if (size !== 0 && (size < 1e-3 || size >= 1e6)) {
+  if (!plain || (size !== 0 && (size < 1e-3 || size >= 1e6))) {
     return x.toExponential(digits - 2).replace(/(\.0+|(\.\d*?)0+)?e\+?/, '$2e');
   }
   return String(Number(x.toPrecision(digits)));

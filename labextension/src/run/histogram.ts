@@ -1,4 +1,5 @@
 /** How values are spread, as `dist.log(histogram=…)` has counted them: bars between the least and the largest. */
+import { tickTexts } from './axes';
 import type { IContext } from './context';
 import { el, svg } from './dom';
 import { count, value } from './format';
@@ -67,7 +68,9 @@ export class HistogramNode implements IDisposable {
         ? el(
             'figure',
             {},
+            el('div', { class: 'jpd-muted jpd-axis-top' }, count(Math.max(...found.counts))),
             drawing(found),
+            axis(found),
             el('figcaption', { class: 'jpd-muted' }, caption(found, trans))
           )
         : el('span', { class: 'jpd-muted' }, trans('cannot be shown here: %1', 'histogram'))
@@ -87,9 +90,14 @@ function checked(told: unknown): IHistogram | null {
   return fits ? (one as IHistogram) : null;
 }
 
-function caption({ low, high, mean, count: all, special }: IHistogram, trans: IContext['trans']) {
+/** The least value, the middle and the largest, below their places. */
+function axis({ low, high }: IHistogram): HTMLElement {
+  const ticks = tickTexts([...new Set([low, low / 2 + high / 2, high])]);
+  return el('div', { class: 'jpd-histogram-axis' }, ...ticks.map(tick => el('span', {}, tick)));
+}
+
+function caption({ mean, count: all, special }: IHistogram, trans: IContext['trans']) {
   return [
-    `${value(low)} … ${value(high)}`,
     typeof mean === 'number' ? trans('mean %1', value(mean)) : null,
     trans('%1 values', count(all)),
     special ? trans('%1 not finite', count(special)) : null

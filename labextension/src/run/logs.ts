@@ -1,21 +1,22 @@
 /** The logs: all ranks by time, one rank or a launcher, with search, copy and download. */
-import { plainLine } from './ansi';
 import { AttemptChoice } from './attempts';
 import { reason, type IContext } from './context';
 import { button, el, setText } from './dom';
-import { count, ranges } from './format';
 import { LogList } from './list';
+import { copyLines } from './logcopy';
 import { LogSearch } from './logsearch';
-import { logName, LogTabs } from './logtabs';
+import { LogTabs } from './logtabs';
+import { emptyText, logLabel, newsText } from './logtexts';
 import { modeToggles, rememberedModes } from './logmodes';
 import { inlaysOf } from './inlays';
-import { LogPages } from './pages';
+import { LogPages, pageOfLines } from './pages';
+import type { RanksShown } from './ranksshown';
 import {
-  ranksOf,
   tailOf,
   type Attempt,
   type IDisplay,
   type IDisposable,
+  type ILogPage,
   type ILogTail,
   type LogOf,
   type RunChange
@@ -24,15 +25,15 @@ import {
 const TAIL = 200;
 /** While somebody reads along: more than fit into the box. */
 const NEWEST = 100;
-const MAX_COPIED = 100_000;
 const SHORT = 3;
-
 let views = 0;
 
 /** One log that is shown: its lines, its list, and what it counts as seen. */
 interface IShown {
   of: LogOf;
   attempt: Attempt;
+  /** The lines that a search has left, by their numbers; null: all. */
+  only: readonly number[] | null;
   pages: LogPages;
   list: LogList;
   seen: number;
@@ -62,7 +63,7 @@ export class Logs {
 
   constructor(
     private readonly _context: IContext,
-    private readonly _selected: (of: LogOf) => void,
+    private readonly _ranks: RanksShown,
     private readonly _enlarge: (display: string, rank: number) => void
   ) {
     const { trans, signal } = _context;
@@ -75,7 +76,11 @@ export class Logs {
       signal
     );
     this._news.hidden = true;
-    this._search = new LogSearch(_context, () => this._shown);
+    this._search = new LogSearch(
+      _context,
+      () => this._shown,
+      (hits, grown) => this._filter(hits, grown)
+    );
     this._copy = button(
       { label: trans('Copy the selected lines'), icon: 'copy' },
       () => void this._copyLines(),
@@ -91,7 +96,8 @@ export class Logs {
       this._news,
       this._message
     );
-    this._tabs = new LogTabs(_context, this._panel, of => this.select(of));
+    this._tabs = new LogTabs(_context, this._panel, of => this.select(of, true));
+    _ranks.onChange(() => this._follow());
     this._attempts = new AttemptChoice(_context, () => this._showAgain());
     this.node = el(
       'section',
@@ -145,43 +151,82 @@ export class Logs {
     this.select(of);
   }
 
-  /** Show one rank's log, a launcher's, or that of all (null). */
-  select(of: LogOf): void {
+  /** Show the log of the only rank that is shown, or that of all. */
+  private _follow(): void {
+    const { single } = this._ranks;
+    if (single !== null || typeof this._shown?.of === 'number') {
+      this.select(single ?? this._tabs.first);
+    }
+  }
+
+  /** Show one rank's log, a launcher's, or that of all (null). `all`: by the whole view. */
+  select(of: LogOf, all = false): void {
+    if (all && typeof of !== 'string' && of !== this._ranks.single) {
+      this._ranks.select(of === null ? null : [of]);
+    }
     if (this._shown && this._shown.of === of) {
       return;
     }
     this._close();
-    const { trans } = this._context;
     const abort = new AbortController();
     const context = { ...this._context, signal: abort.signal };
-    const label =
-      of === null
-        ? trans('Log of all ranks')
-        : typeof of === 'number'
-          ? trans('Log of rank %1', of)
-          : trans('Log: %1', logName(of, this._context));
     const { chosen } = this._attempts;
     const pages = new LogPages(
-      (start, lines) => this._context.source.logPage(of, start, lines, chosen),
+      (start, lines) => this._read(shown, start, lines),
       () => this._update()
     );
     const list = new LogList(
       context,
       pages,
       of === null,
-      label,
+      logLabel(of, context),
       this._modes,
       () => this._update(),
       this._enlarge
     );
-    this._shown = { of, attempt: chosen, pages, list, seen: 0, abort };
+    const only = this._search.filters ? [] : null;
+    const shown: IShown = { of, attempt: chosen, only, pages, list, seen: 0, abort };
+    this._shown = shown;
     this._body.replaceChildren(list.node);
     this._tabs.mark(of);
-    this._selected(of);
     this._inlay();
-    void pages.tail(TAIL);
+    if (!only) {
+      void pages.tail(TAIL);
+    }
     this._search.begin();
     this._update();
+  }
+
+  /** Show a rank's log at its last line with a text. */
+  async find(rank: number, text: string): Promise<void> {
+    this.select(rank, true);
+    this.node.scrollIntoView({ block: 'nearest' });
+    await this._search.findLast(text);
+  }
+
+  private _read({ of, attempt, only }: IShown, start: number, count: number): Promise<ILogPage> {
+    const { source } = this._context;
+    return only
+      ? pageOfLines(only, start, count, numbers => source.logLines(of, numbers, attempt))
+      : source.logPage(of, start, count, attempt);
+  }
+
+  private _filter(only: readonly number[] | null, grown: boolean): void {
+    const shown = this._shown;
+    if (!shown || (!only && !shown.only)) {
+      return;
+    }
+    const known = shown.only;
+    shown.only = only;
+    if (only && known && grown && !shown.list.following) {
+      shown.pages.grown(only.length);
+      return;
+    }
+    if (!grown) {
+      shown.pages.clear();
+      this._inlay();
+    }
+    void shown.pages.tail(TAIL);
   }
 
   /** What the ranks show now stands between the lines of the run's last attempt. */
@@ -193,7 +238,7 @@ export class Logs {
   private _inlay(): void {
     const shown = this._shown;
     if (shown) {
-      const displays = shown.attempt === null ? this._displays : [];
+      const displays = shown.attempt === null && !shown.only ? this._displays : [];
       shown.list.showInlays(inlaysOf(displays, shown.of, this._context.bundles));
     }
   }
@@ -207,7 +252,9 @@ export class Logs {
   /** Read anew: after a lost connection, or another attempt. */
   reload(): void {
     const shown = this._shown;
-    if (shown) {
+    if (shown?.only) {
+      this._search.begin();
+    } else if (shown) {
       shown.pages.clear();
       void shown.pages.tail(TAIL);
     }
@@ -239,6 +286,10 @@ export class Logs {
     if (!shown || !this._visible || !this._totals || this._attempts.chosen !== null) {
       return;
     }
+    this._search.grown();
+    if (shown.only) {
+      return;
+    }
     const { of } = shown;
     const { all, ranks, launchers } = this._totals;
     const total = of === null ? all : ((typeof of === 'string' ? launchers : ranks)?.[of] ?? 0);
@@ -253,15 +304,13 @@ export class Logs {
     } else {
       shown.pages.grown(Math.max(total, shown.pages.total));
     }
-    this._search.grown();
   }
 
   private _readAlong(): void {
     const shown = this._shown;
     const over = this._ended || this._context.signal.aborted;
     const live = !over && this._visible && this._attempts.chosen === null;
-    // Before it is known which logs there are: most of all somebody will look at that of all ranks, and its
-    // first lines come with the first news.
+    // Before it is known which logs there are: that of all ranks, whose first lines come with the first news.
     const of = shown ? shown.of : null;
     const wanted = live && (shown?.list.following ?? true) ? of : undefined;
     if (this._along && this._along.of !== wanted) {
@@ -281,7 +330,6 @@ export class Logs {
     shown?.list.node.remove();
   }
 
-  /** What stands around the list. */
   private _update(): void {
     this._readAlong();
     const shown = this._shown;
@@ -294,27 +342,12 @@ export class Logs {
     if (list.following) {
       shown.seen = pages.total;
     }
-    const news = pages.total - shown.seen;
     this._news.hidden = list.following || pages.total === 0;
-    setText(
-      this._news.lastChild as Text,
-      news > 0
-        ? news === 1
-          ? trans('1 new line')
-          : trans('%1 new lines', count(news))
-        : trans('To the end')
-    );
-    // Until the last lines have come it is not known whether there are any.
-    const unknown = over && !pages.complete;
+    setText(this._news.lastChild as Text, newsText(pages.total - shown.seen, trans));
+    // Until the last lines have come nobody knows whether there are any.
+    const unknown = (over || shown.only !== null) && !pages.complete;
     this._message.hidden = (pages.rows > 0 || unknown) && !pages.error;
-    setText(
-      this._message,
-      pages.error
-        ? trans('The log cannot be read: %1', pages.error)
-        : over
-          ? trans('Nothing was printed')
-          : trans('Nothing printed yet')
-    );
+    setText(this._message, emptyText(pages.error, shown.only !== null, over, trans));
     // A short log takes no more room than it needs. So the view of most cells never changes its height.
     list.node.classList.toggle('jpd-log-short', pages.rows <= SHORT && !list.hasInlays);
     this._copy.disabled = !list.selection;
@@ -331,7 +364,7 @@ export class Logs {
       this._copy,
       button(
         { label: trans('Download the whole log'), icon: 'download' },
-        () => void this._download(),
+        () => this._download(),
         signal
       )
     );
@@ -347,40 +380,16 @@ export class Logs {
   }
 
   private async _copyLines(): Promise<void> {
-    const { trans, announce } = this._context;
-    const shown = this._shown;
-    const chosen = shown?.list.selection;
-    if (!shown || !chosen) {
-      return;
-    }
-    const lines: string[] = [];
-    try {
-      const end = Math.min(chosen.end, chosen.first + MAX_COPIED);
-      for await (const part of shown.pages.read(chosen.first, end)) {
-        for (const line of part) {
-          const ranks = shown.of === null ? `[${ranges(ranksOf(line))}] ` : '';
-          lines.push(ranks + plainLine(line.text));
-        }
-      }
-      await navigator.clipboard.writeText(lines.join('\n') + '\n');
-      announce(
-        chosen.end > end
-          ? trans('The first %1 lines are copied; download the log for all', count(lines.length))
-          : lines.length === 1
-            ? trans('1 line copied')
-            : trans('%1 lines copied', count(lines.length))
-      );
-    } catch (error) {
-      announce(trans('The lines cannot be copied: %1', reason(error)));
+    const { pages, list, of } = this._shown ?? {};
+    if (pages && list?.selection) {
+      await copyLines(pages, list.selection, of === null, this._context);
     }
   }
 
-  private async _download(): Promise<void> {
+  private _download(): void {
     const { source, trans, announce } = this._context;
-    try {
-      await source.download(this._shown?.of ?? null, this._attempts.chosen);
-    } catch (error) {
-      announce(trans('The log cannot be downloaded: %1', reason(error)));
-    }
+    source
+      .download(this._shown?.of ?? null, this._attempts.chosen)
+      .catch(error => announce(trans('The log cannot be downloaded: %1', reason(error))));
   }
 }

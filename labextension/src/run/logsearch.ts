@@ -1,9 +1,12 @@
-/** The search of a log, on the other side: what is looked for, how many lines have it, and one after the other. */
+/** The search of a log, on the other side: what is looked for, how many lines have it, and one after the other.
+ *
+ * Where it filters, only the lines that it finds are shown. */
 import { isComposing } from './keys';
 import { reason, type IContext } from './context';
-import { button, el, setAttribute, setText } from './dom';
+import { button, el, setAttribute, setText, toggle } from './dom';
 import { count } from './format';
 import type { LogList } from './list';
+import { escaped, ofLevel, type LogLevel } from './loglevels';
 import type { Attempt, LogOf } from './source';
 
 const PAUSE_MS = 200;
@@ -22,6 +25,8 @@ export class LogSearch {
   private readonly _input: HTMLInputElement;
   private readonly _hits = el('output', { class: 'jpd-hits' });
   private readonly _toggles = { regex: false, case: false };
+  private readonly _only: HTMLButtonElement;
+  private readonly _level: HTMLSelectElement;
   private _found: { query: string; hits: number[]; count: number; at: number } | null = null;
   private _timer: ReturnType<typeof setTimeout> | undefined;
   /** The search whose answer is awaited. */
@@ -29,7 +34,9 @@ export class LogSearch {
 
   constructor(
     private readonly _context: IContext,
-    private readonly _shown: () => ISearched | null
+    private readonly _shown: () => ISearched | null,
+    /** Only these lines are to be shown, or all (null). `grown`: they were shown already, and are more now. */
+    private readonly _filtered: (hits: readonly number[] | null, grown: boolean) => void
   ) {
     const { trans, signal } = _context;
     this._input = el('input', {
@@ -58,29 +65,25 @@ export class LogSearch {
       },
       { signal }
     );
-    const toggle = (name: 'regex' | 'case', text: string, label: string) => {
-      const node = el(
-        'button',
-        {
-          type: 'button',
-          class: 'jpd-toggle',
-          'aria-pressed': 'false',
-          'aria-label': label,
-          title: label
-        },
-        text
-      );
-      node.addEventListener(
-        'click',
-        () => {
-          this._toggles[name] = !this._toggles[name];
-          node.setAttribute('aria-pressed', String(this._toggles[name]));
+    const only = trans('Show only the lines that match');
+    this._only = toggle({ text: trans('only'), label: only }, () => void this._find(), signal);
+    this._level = el(
+      'select',
+      { class: 'jpd-input', 'aria-label': trans('Show only lines of a level') },
+      el('option', { value: 'all' }, trans('all levels')),
+      el('option', { value: 'warning' }, trans('warnings')),
+      el('option', { value: 'error' }, trans('errors'))
+    );
+    this._level.addEventListener('change', () => void this._find(), { signal });
+    const mode = (name: 'regex' | 'case', text: string, label: string) =>
+      toggle(
+        { text, label },
+        on => {
+          this._toggles[name] = on;
           void this._find();
         },
-        { signal }
+        signal
       );
-      return node;
-    };
     const step = (by: 1 | -1, label: string, icon: 'up' | 'down') =>
       button({ label, icon }, () => void this._stepWhenFound(by), signal);
     this.nodes = [
@@ -89,16 +92,49 @@ export class LogSearch {
         { class: 'jpd-search-box' },
         this._input,
         this._hits,
-        toggle('case', 'Aa', trans('Match case')),
-        toggle('regex', '.*', trans('Regular expression'))
+        mode('case', 'Aa', trans('Match case')),
+        mode('regex', '.*', trans('Regular expression')),
+        this._only
       ),
       step(-1, trans('Previous hit'), 'up'),
-      step(1, trans('Next hit'), 'down')
+      step(1, trans('Next hit'), 'down'),
+      this._level
     ];
     signal.addEventListener('abort', () => {
       clearTimeout(this._timer);
       this._search?.abort();
     });
+  }
+
+  /** Whether only some lines are shown. */
+  get filters(): boolean {
+    return this._of !== 'all' || (this._isOnly && this._input.value !== '');
+  }
+
+  private get _isOnly(): boolean {
+    return this._only.getAttribute('aria-pressed') === 'true';
+  }
+
+  private get _of(): LogLevel {
+    return this._level.value as LogLevel;
+  }
+
+  /** Whether there is something to search for. */
+  private get _asks(): boolean {
+    return this._of !== 'all' || this._input.value !== '';
+  }
+
+  /** Go to the last line with a text, among all lines. */
+  async findLast(text: string): Promise<void> {
+    this._input.value = text;
+    this._level.value = 'all';
+    if (this._isOnly || this._toggles.regex) {
+      [...this.nodes[0].querySelectorAll<HTMLElement>('[aria-pressed=true]')].forEach(one =>
+        one.click()
+      );
+    }
+    await this._find();
+    this._step(-1);
   }
 
   focus(): void {
@@ -109,7 +145,7 @@ export class LogSearch {
   /** Another log is shown: the same is looked for in it. */
   begin(): void {
     this._found = null;
-    if (this._input.value) {
+    if (this._asks) {
       void this._find();
     }
   }
@@ -128,7 +164,7 @@ export class LogSearch {
     this._input.removeAttribute('aria-invalid');
     this._shown()?.list.mark(null, -1);
     this._showHits();
-    this._busy(this._input.value !== '');
+    this._busy(this._asks);
   }
 
   private _busy(busy: boolean): void {
@@ -137,7 +173,7 @@ export class LogSearch {
 
   /** The log has grown. If it does so all the time, that puts off no search, and takes none back. */
   grown(): void {
-    if (this._input.value && this._timer === undefined && !this._search) {
+    if (this._asks && this._timer === undefined && !this._search) {
       this._timer = setTimeout(() => void this._find(true), AGAIN_MS);
     }
   }
@@ -149,25 +185,36 @@ export class LogSearch {
     clearTimeout(this._timer);
     this._timer = undefined;
     this._search?.abort();
-    if (!again || !query) {
+    if (!again || !this._asks) {
       this._clear();
     }
-    if (!shown || !query) {
+    if (!this.filters) {
+      this._filtered(null, again);
+    }
+    if (!shown || !this._asks) {
       this._busy(false);
       return;
     }
     const search = (this._search = new AbortController());
     const { source, trans, announce } = this._context;
     try {
-      const asked = { query, ...this._toggles, limit: HITS, attempt: shown.attempt };
-      const { hits, count: found } = await source.logSearch(shown.of, asked, search.signal);
+      const asked = ofLevel(this._of, { query, ...this._toggles });
+      const more = { limit: HITS, attempt: shown.attempt };
+      const { hits, count: found } = await source.logSearch(
+        shown.of,
+        { ...asked, ...more },
+        search.signal
+      );
       if (search !== this._search || shown !== this._shown()) {
         return;
       }
       this._input.removeAttribute('aria-invalid');
       const at = again && this._found ? Math.min(this._found.at, hits.length - 1) : -1;
       this._found = { query, hits, count: found, at };
-      shown.list.mark(this._expression(query), at >= 0 ? hits[at] : -1);
+      if (this.filters) {
+        this._filtered(hits, again);
+      }
+      shown.list.mark(this._expression(query), at >= 0 ? this._row(at) : -1);
       this._showHits();
       if (!again) {
         announce(found === 1 ? trans('1 line found') : trans('%1 lines found', count(found)));
@@ -203,6 +250,11 @@ export class LogSearch {
     );
   }
 
+  /** Where the list has a hit. */
+  private _row(at: number): number {
+    return this.filters ? at : (this._found?.hits[at] ?? -1);
+  }
+
   /** Enter may come before what was typed has been searched for. */
   private async _stepWhenFound(by: 1 | -1): Promise<void> {
     if (this._found?.query !== this._input.value) {
@@ -220,14 +272,17 @@ export class LogSearch {
     const { hits } = found;
     found.at =
       found.at < 0 && by < 0 ? hits.length - 1 : (found.at + by + hits.length) % hits.length;
-    shown.list.mark(this._expression(this._input.value), hits[found.at]);
-    shown.list.reveal(hits[found.at]);
+    shown.list.mark(this._expression(this._input.value), this._row(found.at));
+    shown.list.reveal(this._row(found.at));
     this._showHits();
   }
 
   /** What the server searched for, to mark it here; null where this browser cannot read it. */
   private _expression(query: string): RegExp | null {
-    const pattern = this._toggles.regex ? query : query.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
+    if (!query) {
+      return null;
+    }
+    const pattern = this._toggles.regex ? query : escaped(query);
     try {
       return new RegExp(pattern, this._toggles.case ? 'g' : 'gi');
     } catch {

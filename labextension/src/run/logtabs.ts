@@ -1,6 +1,7 @@
 /** What chooses a log: a tab for all ranks, each rank and each launcher, or a list where they are many. */
 import type { IContext } from './context';
 import { el, roving } from './dom';
+import { logName } from './logtexts';
 import type { LogOf } from './source';
 import { rankVariable } from './theme';
 
@@ -37,6 +38,11 @@ export class LogTabs {
       this.node.querySelector<HTMLElement>('select, [aria-selected=true]')?.focus();
     }
     return this._entries;
+  }
+
+  /** The log to begin with. */
+  get first(): LogOf {
+    return this._entries[0] ?? null;
   }
 
   /** Show which log is shown. */
@@ -109,13 +115,4 @@ export class LogTabs {
     this.node.replaceChildren(box);
     roving(box, () => tabs, signal);
   }
-}
-
-/** A rank or launcher as a person calls it. */
-export function logName(of: number | string, { trans }: IContext): string {
-  if (typeof of === 'number') {
-    return trans('Rank %1', of);
-  }
-  const host = /^launcher-(.+)$/.exec(of)?.[1];
-  return host === undefined ? trans('Launcher') : trans('Launcher on %1', host);
 }

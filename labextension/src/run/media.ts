@@ -6,6 +6,7 @@ import { button, el, setAttribute, setText } from './dom';
 import { ExhibitNode } from './exhibit';
 import { ranges } from './format';
 import { HistogramNode, isHistogram } from './histogram';
+import { RanksShown } from './ranksshown';
 import { Rereading } from './rereading';
 import type { IDisposable, IExhibit, ILogged, IMediaSeries } from './source';
 import { rankVariable } from './theme';
@@ -20,12 +21,18 @@ export class Media {
   private readonly _box = el('div', { class: 'jpd-media-series' });
   private readonly _known = new Map<string, Series>();
   private readonly _all: HTMLButtonElement;
+  /** One step for all names. */
+  private readonly _step: StepSlider;
   private _attempt = 0;
   private _most = SOME;
   private readonly _rereading: Rereading;
 
-  constructor(private readonly _context: IContext) {
+  constructor(
+    private readonly _context: IContext,
+    private readonly _ranks = new RanksShown()
+  ) {
     const { trans, signal } = _context;
+    _ranks.onChange(() => this._known.forEach(series => series.showRanks()));
     this._rereading = new Rereading(() => this._read(), signal);
     const label = trans('Show all');
     const showAll = () => {
@@ -34,10 +41,24 @@ export class Media {
     };
     this._all = button({ label, text: label }, showAll, signal);
     this._all.hidden = true;
+    const all = trans('Step of all media');
+    this._step = new StepSlider(
+      all,
+      (value, end) => {
+        setText(this._step.text, trans('step %1', value));
+        this._known.forEach(series => series.goTo(value, end));
+      },
+      signal
+    );
     this.node = el(
       'section',
       { class: 'jpd-media', 'aria-label': trans('Media'), hidden: true },
-      el('h4', { class: 'jpd-title' }, trans('Media')),
+      el(
+        'div',
+        { class: 'jpd-media-head' },
+        el('h4', { class: 'jpd-title' }, trans('Media')),
+        ...this._step.nodes
+      ),
       this._box,
       this._all
     );
@@ -65,13 +86,20 @@ export class Media {
     }
     for (const series of list.slice(0, this._most)) {
       const known = this._known.get(series.name);
-      const one = known ?? new Series(this._context, series.name, attempt);
+      const one = known ?? new Series(this._context, series.name, attempt, this._ranks);
       this._known.set(series.name, one);
       if (!known) {
         this._box.appendChild(one.node);
       }
       one.update(series);
     }
+    const several = list.filter(({ count }) => count > 1);
+    const [first, last] = [
+      Math.min(...several.map(one => one.first_step)),
+      Math.max(...several.map(one => one.last_step))
+    ];
+    this._step.show(first, last, several.length > 1);
+    setText(this._step.text, this._context.trans('step %1', this._step.value));
     this.node.hidden = !list.length;
     this._all.hidden = list.length <= this._most;
     const label = this._context.trans('Show all %1 names', list.length);
@@ -85,22 +113,62 @@ export class Media {
   }
 }
 
+/** A slider, and what it stands at. While it stands at its end it stays there. */
+class StepSlider {
+  readonly text = el('output', { class: 'jpd-muted jpd-media-step' });
+  readonly nodes: HTMLElement[];
+  private readonly _slider: HTMLInputElement;
+
+  constructor(label: string, moved: (value: number, end: boolean) => void, signal: AbortSignal) {
+    this._slider = el('input', {
+      type: 'range',
+      step: 1,
+      class: 'jpd-media-slider',
+      'aria-label': label,
+      'data-lm-suppress-shortcuts': 'true' // else the notebook takes the arrows
+    });
+    this.nodes = [this._slider, this.text];
+    this._slider.addEventListener('input', () => moved(this.value, this._atEnd), { signal });
+  }
+
+  get value(): number {
+    return Number(this._slider.value);
+  }
+
+  set value(value: number) {
+    this._slider.value = String(value);
+  }
+
+  say(text: string): void {
+    this._slider.setAttribute('aria-valuetext', text);
+  }
+
+  show(min: number, max: number, shown: boolean): void {
+    const end = this._atEnd;
+    this.nodes.forEach(node => (node.hidden = !shown));
+    setAttribute(this._slider, 'min', String(min));
+    setAttribute(this._slider, 'max', String(max));
+    if (end) {
+      this.value = max;
+    }
+  }
+
+  private get _atEnd(): boolean {
+    const max = this._slider.getAttribute('max');
+    return max === null || this.value >= Number(max);
+  }
+}
+
 /** What was logged under one name, with a slider over its steps. */
 class Series implements IDisposable {
   readonly node: HTMLElement;
-  private readonly _step = el('output', { class: 'jpd-muted jpd-media-step' });
-  private readonly _slider = el('input', {
-    type: 'range',
-    min: 0,
-    step: 1,
-    class: 'jpd-media-slider',
-    'data-lm-suppress-shortcuts': 'true' // else the notebook takes the arrows
-  });
+  private readonly _slider: StepSlider;
   private readonly _grid = el('div', { class: 'jpd-media-grid' });
   private readonly _more = el('div', { class: 'jpd-muted', hidden: true });
   private readonly _cells: Cell[] = [];
   private readonly _abort = new AbortController();
   private _series: IMediaSeries | null = null;
+  private _logged: [ILogged, number] | null = null;
   /** It shows the newest step, also when there is a newer one. */
   private _follows = true;
   private _wanted = 0;
@@ -110,7 +178,8 @@ class Series implements IDisposable {
   constructor(
     private readonly _context: IContext,
     private readonly _name: string,
-    private readonly _attempt: number
+    private readonly _attempt: number,
+    private readonly _ranks: RanksShown
   ) {
     const { trans } = _context;
     const { signal } = this._abort;
@@ -119,20 +188,21 @@ class Series implements IDisposable {
       signal,
       () => this._near
     );
-    this._slider.setAttribute('aria-label', trans('Step of %1', _name));
-    this._slider.addEventListener(
-      'input',
-      () => {
-        this._wanted = Number(this._slider.value);
-        this._follows = this._wanted === Number(this._slider.max);
-        this._rereading.changed();
-      },
-      { signal }
-    );
+    const moved = (index: number, end: boolean) => {
+      this._wanted = index;
+      this._follows = end;
+      this._rereading.changed();
+    };
+    this._slider = new StepSlider(trans('Step of %1', _name), moved, signal);
     this.node = el(
       'div',
       { class: 'jpd-media-one', role: 'group', 'aria-label': _name },
-      el('div', { class: 'jpd-media-head' }, el('b', {}, _name), this._slider, this._step),
+      el(
+        'div',
+        { class: 'jpd-media-head' },
+        el('b', { title: _name }, _name),
+        ...this._slider.nodes
+      ),
       this._grid,
       this._more
     );
@@ -156,14 +226,22 @@ class Series implements IDisposable {
   update(series: IMediaSeries): void {
     // Ranks come to a step one after the other: the newest one may have changed.
     this._series = series;
-    setAttribute(this._slider, 'max', String(series.count - 1));
-    this._slider.hidden = series.count < 2;
+    this._slider.show(0, series.count - 1, series.count > 1);
+    this._slider.text.hidden = false;
     if (this._follows) {
-      this._wanted = series.count - 1;
-      this._slider.value = String(this._wanted);
+      this._slider.value = this._wanted = series.count - 1;
     }
     const { top, bottom } = this.node.getBoundingClientRect();
     this._near ||= bottom > Math.max(0, top) && top < window.innerHeight; // sooner than the observer says it
+    this._rereading.changed();
+  }
+
+  /** Show what was logged at a step or next to it, as if all steps were as far apart; at the end, the newest. */
+  goTo(step: number, end: boolean): void {
+    const { count = 1, first_step: first = 0, last_step: last = 0 } = this._series ?? {};
+    const part = last > first ? Math.min(1, Math.max(0, (step - first) / (last - first))) : 1;
+    this._follows = end;
+    this._slider.value = this._wanted = end ? count - 1 : Math.round(part * (count - 1));
     this._rereading.changed();
   }
 
@@ -178,12 +256,24 @@ class Series implements IDisposable {
     return 0;
   }
 
-  private _show({ step, exhibits, more_ranks }: ILogged, index: number): void {
+  /** Other ranks are shown now. */
+  showRanks(): void {
+    if (this._logged) {
+      this._show(...this._logged);
+    }
+  }
+
+  private _show(logged: ILogged, index: number): void {
+    this._logged = [logged, index];
+    const { step, more_ranks } = logged;
+    const exhibits = logged.exhibits.filter(({ ranks }) =>
+      ranks.some(rank => this._ranks.has(rank))
+    );
     const { trans } = this._context;
     const count = this._series?.count ?? 1;
     const text = trans('step %1', step);
-    setText(this._step, count > 1 ? `${text} · ${index + 1}/${count}` : text);
-    this._slider.setAttribute('aria-valuetext', text);
+    setText(this._slider.text, count > 1 ? `${text} · ${index + 1}/${count}` : text);
+    this._slider.say(text);
     const seen = exhibits.slice(0, SIDE_BY_SIDE);
     while (this._cells.length > seen.length) {
       this._cells.pop()?.dispose();
@@ -200,7 +290,9 @@ class Series implements IDisposable {
         this._grid.appendChild(cell.node);
       }
     });
-    const left = more_ranks + exhibits.slice(seen.length).flatMap(one => one.ranks).length;
+    const left =
+      (this._ranks.only ? 0 : more_ranks) +
+      exhibits.slice(seen.length).flatMap(one => one.ranks).length;
     this._more.hidden = !left;
     setText(this._more, trans('%1 more ranks logged something else', left));
   }

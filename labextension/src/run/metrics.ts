@@ -1,16 +1,21 @@
 /** All metrics of a run, and what they have in common: smoothing, axis, which ranks. */
-import { Chart, type IZoom } from './chart';
+import { AxisChoice, isEpoch, placeOn, type Place } from './axis';
+import { Chart, type IChartHost } from './chart';
+import { logControl, smoothingControl } from './chartcontrols';
+import { chartSettings, keepChartSettings, type IChartSettings } from './chartsettings';
 import { badRanks } from './charttitle';
 import { reason, type IContext } from './context';
 import { CurvesReading } from './curvesreading';
 import { el, setText } from './dom';
 import { LINES, RankChoice } from './rankchoice';
+import { RanksShown } from './ranksshown';
 import { FEW, grouped, matching, Section } from './sections';
-import type { IDrawn } from './series';
+import { isPoint, type IDrawn } from './series';
 import { Rereading } from './rereading';
 import { Sight } from './sight';
-import type { ICurve, ICurves } from './source';
+import { ended, type ICurve, type ICurves, type IRunInfo } from './source';
 import { Staleness } from './staleness';
+import type { IZoom } from './zoom';
 
 /** No chart has more points, and a chart has at most two for each pixel. */
 const MOST_POINTS = 2000;
@@ -39,8 +44,13 @@ export class Metrics {
   private _shown: string[] = [];
   private readonly _syncKey = `jpd-${++views}`;
   private _curves: ICurves | null = null;
-  private _smoothing = 0;
-  private _log = false;
+  private readonly _controls: HTMLElement;
+  private readonly _charted: IContext;
+  private _run: IRunInfo | null = null;
+  private _settings: IChartSettings = chartSettings(null);
+  private _axis: AxisChoice | null = null;
+  /** Where points are on the axis, and for which axis, start and epochs that is. */
+  private _place: { of: unknown[]; place?: Place } = { of: [] };
   private _visible = true;
   private _zoom: IZoom | null = null;
   private readonly _rereading: Rereading;
@@ -53,7 +63,10 @@ export class Metrics {
   /** Told of the ranks whose values are no numbers any more, and what they are. */
   onBad: ((ranks: ReadonlyMap<number, string>) => void) | null = null;
 
-  constructor(private readonly _context: IContext) {
+  constructor(
+    private readonly _context: IContext,
+    ranks = new RanksShown()
+  ) {
     const { trans, signal } = _context;
     this._rereading = new Rereading(
       () => this._read(),
@@ -63,7 +76,7 @@ export class Metrics {
     this._reading = new CurvesReading(_context.source);
     this._sight = new Sight(signal, () => this._rereading.changed());
     this._staleness = new Staleness(_context);
-    this._choice = new RankChoice(_context, () => this._choose());
+    this._choice = new RankChoice(_context, ranks, () => this._choose());
     this._filter = el('input', {
       class: 'jpd-input jpd-metric-filter',
       placeholder: trans('filter metrics'),
@@ -72,17 +85,8 @@ export class Metrics {
       hidden: true
     });
     this._filter.addEventListener('input', () => this._choose(), { signal });
-    const controls = el('div', { class: 'jpd-controls' }, this._filter, this._choice.node);
-    controls.append(
-      smoothingControl(_context, value => {
-        this._smoothing = value;
-        this._draw();
-      }),
-      logControl(_context, on => {
-        this._log = on;
-        this._draw();
-      })
-    );
+    this._controls = el('div', { class: 'jpd-controls' }, this._filter, this._choice.node);
+    this._charted = { ..._context, axis: () => this._axis?.axis ?? 'step' };
     setText(this._none, trans('No matching metric'));
     this.node = el(
       'section',
@@ -92,7 +96,7 @@ export class Metrics {
         { class: 'jpd-bar-row' },
         el('h4', { class: 'jpd-title' }, trans('Metrics')),
         this._staleness.node,
-        controls
+        this._controls
       ),
       this._body,
       this._none,
@@ -100,9 +104,40 @@ export class Metrics {
     );
   }
 
+  /** How the run stands now. */
+  update(run: IRunInfo): void {
+    const first = !this._run;
+    this._run = run;
+    this._choice.update(run.world_size);
+    if (first) {
+      this._settings = chartSettings(run.notebook);
+      this._controls.append(...this._makeControls());
+    }
+  }
+
+  private _makeControls(): HTMLElement[] {
+    const { _context: context, _settings: kept } = this;
+    this._axis = new AxisChoice(context, kept.axis, axis => {
+      this._zoom = null; // it is of the other axis
+      this._charts.forEach(chart => chart.zoom(null));
+      this._set({ axis });
+      this._rereading.changed();
+    });
+    return [
+      this._axis.node,
+      smoothingControl(context, kept.smoothing, smoothing => this._set({ smoothing })),
+      logControl(context, kept.log, log => this._set({ log }))
+    ];
+  }
+
+  private _set(chosen: Partial<IChartSettings>): void {
+    Object.assign(this._settings, chosen);
+    keepChartSettings(this._run?.notebook ?? null, this._settings);
+    this._draw();
+  }
+
   /** There may be new points. Fetched when visible, five times a second at most. */
-  changed(worldSize: number): void {
-    this._choice.update(worldSize);
+  changed(): void {
     this._staleness.changed();
     this._rereading.changed();
   }
@@ -148,11 +183,14 @@ export class Metrics {
     return Math.max(PAUSE_MS - (performance.now() - began), drawn);
   }
 
-  /** The metrics whose charts are in sight. */
+  /** The metrics whose charts are in sight, and what tells the epochs. */
   private _wanted(): string[] {
-    return this._shown
-      .filter(name => this._sight.has((this._charts.get(name) as Chart).node))
-      .slice(0, MOST_NAMES);
+    const epochs =
+      this._charted.axis?.() === 'epoch' ? this._curves?.names.find(isEpoch) : undefined;
+    const seen = this._shown.filter(name =>
+      this._sight.has((this._charts.get(name) as Chart).node)
+    );
+    return [...new Set([...(epochs ? [epochs] : []), ...seen])].slice(0, MOST_NAMES);
   }
 
   /** Two for each pixel of the widest chart, in the steps that are shown. */
@@ -190,12 +228,16 @@ export class Metrics {
     let before = 0;
     let found = 0;
     this._shown = [];
-    for (const { prefix, names } of grouped(all)) {
+    if (this._axis) {
+      this._axis.epochs = all.some(isEpoch);
+    }
+    const drawn = this._drawn();
+    for (const { prefix, names } of grouped(all, this._settings.pinned)) {
       const section = this._section(prefix, before < OPEN_CHARTS);
       const own = names.filter(meant);
       section.filtered = typed.trim() !== '';
       section.node.hidden = !own.length;
-      this._fill(section, section.shown(own), byName);
+      this._fill(section, section.shown(own), byName, drawn);
       sections.add(section);
       before += names.length;
       found += own.length;
@@ -223,7 +265,12 @@ export class Metrics {
     return section;
   }
 
-  private _fill(section: Section, names: readonly string[], curves: Map<string, ICurve>): void {
+  private _fill(
+    section: Section,
+    names: readonly string[],
+    curves: Map<string, ICurve>,
+    drawn: IDrawn
+  ): void {
     const found = names.map(name => curves.get(name) ?? { name, ranks: [], band: null });
     const charts = found.map(curve => this._chart(curve));
     this._shown.push(...names);
@@ -235,34 +282,49 @@ export class Metrics {
     ) {
       section.grid.replaceChildren(...nodes);
     }
-    charts.forEach((chart, i) => chart.update(found[i], this._drawn()));
+    const over = this._run !== null && ended(this._run.state);
+    charts.forEach((chart, i) => {
+      chart.update(found[i], drawn);
+      // Of one point all is said above it. A run that goes on will have more.
+      chart.node.classList.toggle('jpd-chart-single', over && isPoint(found[i]));
+    });
   }
 
   private _chart(curve: ICurve): Chart {
     let chart = this._charts.get(curve.name);
     if (!chart) {
-      chart = new Chart(
-        curve,
-        this._context,
-        this._syncKey,
-        // All charts have the same steps.
-        zoom => {
-          this._zoom = zoom;
-          this._charts.forEach(other => other.zoom(zoom));
-          this._rereading.changed();
-        },
-        enlarged => {
-          this._charts.forEach(other => {
-            other.large = other === enlarged;
-          });
-          this._rereading.changed();
-        },
-        () => this._whole(curve.name)
-      );
+      chart = new Chart(curve, this._charted, this._syncKey, this._host(curve.name));
       this._charts.set(curve.name, chart);
       this._sight.watch(chart.node);
     }
     return chart;
+  }
+
+  private _host(name: string): IChartHost {
+    const { pinned, ranges } = this._settings;
+    return {
+      // All charts have the same axis.
+      zoom: zoom => {
+        this._zoom = zoom;
+        this._charts.forEach(other => other.zoom(zoom));
+        this._rereading.changed();
+      },
+      enlarged: () => {
+        this._charts.forEach((other, of) => {
+          other.large = of === name;
+        });
+        this._rereading.changed();
+      },
+      whole: () => this._whole(name),
+      pinned: pinned.includes(name),
+      pin: on => {
+        const others = this._settings.pinned.filter(one => one !== name);
+        this._set({ pinned: on ? [...others, name] : others });
+        this._rereading.changed();
+      },
+      range: ranges[name],
+      ranged: range => this._set({ ranges: { ...this._settings.ranges, [name]: range } })
+    };
   }
 
   /** All points of all ranks, as far as they are sent at all. */
@@ -274,63 +336,20 @@ export class Metrics {
 
   private _drawn(): IDrawn {
     const { band, ranks } = this._choice;
-    return {
-      smoothing: this._smoothing,
-      log: this._log,
-      ranks,
-      band,
-      raw: ranks.size + (band ? 1 : 0) <= 2 * LINES
-    };
+    const { smoothing, log } = this._settings;
+    const raw = ranks.size + (band ? 1 : 0) <= 2 * LINES;
+    return { smoothing, log, ranks, band, raw, place: this._placed() };
   }
-}
 
-/** A slider from 0 (none) to 0.99. */
-export function smoothingControl(
-  { trans, signal }: IContext,
-  changed: (value: number) => void
-): HTMLElement {
-  const slider = el('input', {
-    type: 'range',
-    min: 0,
-    max: 0.99,
-    step: 0.01,
-    value: 0,
-    'aria-label': trans('Smoothing')
-  });
-  const shown = el('output', {}, '0');
-  slider.addEventListener(
-    'input',
-    () => {
-      setText(shown, slider.value);
-      changed(Number(slider.value));
-    },
-    { signal }
-  );
-  return el('label', { class: 'jpd-smoothing' }, el('span', {}, trans('Smoothing')), slider, shown);
-}
-
-export function logControl(
-  { trans, signal }: IContext,
-  changed: (on: boolean) => void
-): HTMLElement {
-  const toggle = el(
-    'button',
-    {
-      type: 'button',
-      class: 'jpd-toggle',
-      'aria-pressed': 'false',
-      title: trans('Logarithmic axis')
-    },
-    trans('log')
-  );
-  toggle.addEventListener(
-    'click',
-    () => {
-      const on = toggle.getAttribute('aria-pressed') !== 'true';
-      toggle.setAttribute('aria-pressed', String(on));
-      changed(on);
-    },
-    { signal }
-  );
-  return toggle;
+  /** The same as long as nothing has changed, so that nothing is drawn anew. */
+  private _placed(): Place | undefined {
+    const axis = this._charted.axis?.() ?? 'step';
+    const start = this._run?.started ?? this._run?.created ?? null;
+    const curves = this._curves?.curves ?? [];
+    const of = [axis, start, axis === 'epoch' ? curves.find(one => isEpoch(one.name)) : null];
+    if (of.some((one, i) => one !== this._place.of[i])) {
+      this._place = { of, place: placeOn(axis, start, curves) };
+    }
+    return this._place.place;
+  }
 }

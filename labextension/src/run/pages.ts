@@ -10,6 +10,11 @@ const UNFINISHED = 8;
 
 const SHORT_MS = 10;
 
+/** A line, which may stand among others than its neighbours: `number` is its own then, and `n` its row. */
+export interface IRowLine extends ILogLine {
+  number?: number;
+}
+
 type Fetch = (start: number, count: number) => Promise<ILogPage>;
 
 /** Lines by number. Missing ones are fetched when asked for; `changed` says when there are new ones. */
@@ -18,7 +23,7 @@ export class LogPages {
   complete = false;
   error: string | null = null;
   private _unfinished: ILogLine[] = [];
-  private readonly _pages = new Map<number, (ILogLine | undefined)[]>();
+  private readonly _pages = new Map<number, (IRowLine | undefined)[]>();
   private readonly _pending = new Set<number>();
   private readonly _stale = new Set<number>();
   private _tailing = false;
@@ -40,7 +45,7 @@ export class LogPages {
   }
 
   /** A line, or an unfinished one, whose own number is negative. */
-  line(n: number): ILogLine | undefined {
+  line(n: number): IRowLine | undefined {
     if (n >= this.total) {
       return this._unfinished[n - this.total];
     }
@@ -203,6 +208,20 @@ export class LogPages {
       this._changed();
     }
   }
+}
+
+/** A page of some lines alone, by their numbers, as if they were a log of their own that grows no more. */
+export async function pageOfLines(
+  numbers: readonly number[],
+  start: number,
+  count: number,
+  read: (numbers: readonly number[]) => Promise<ILogLine[]>
+): Promise<ILogPage> {
+  const first = start < 0 ? Math.max(0, numbers.length + start) : start;
+  const wanted = numbers.slice(first, first + count);
+  const found = wanted.length ? await read(wanted) : [];
+  const lines = found.map((line, i) => ({ ...line, number: line.n, n: first + i }));
+  return { start: first, total: numbers.length, complete: true, lines };
 }
 
 /** Equal ones as one, and of many the first. */

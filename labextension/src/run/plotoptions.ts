@@ -1,16 +1,21 @@
 /** How a metric is plotted: axes, colours, widths, and what the plot tells of the pointer. */
 import uPlot from 'uplot';
-import { logRange, logTicks, STEP_INCREMENTS, tickTexts } from './axes';
+import { exact, INCREMENTS, logRange, logTicks, tickTexts, timeText } from './axes';
+import type { Axis } from './axis';
 import type { IChartData, ILine } from './series';
 import { cssVariable, rankVariable } from './theme';
+
+type Ends = [number | null, number | null];
 
 export interface IPlotWishes {
   width: number;
   height: number;
   /** Whether values are drawn on a logarithmic axis. */
   log: boolean;
-  /** Whether the horizontal axis has places between whole steps. */
-  fractions?: boolean;
+  /** What values are drawn over. */
+  axis: Axis;
+  /** What is drawn of the values, given what the data take; above the `floor`. */
+  within: (data: Ends, floor?: number) => Ends;
   /** Where attempts begin: step and text. Asked at each drawing. */
   marks?: () => readonly { step: number; text: string }[];
   /** Charts with the same key follow each other's pointer. */
@@ -36,7 +41,7 @@ export function plotOptions(
   data: IChartData,
   wishes: IPlotWishes
 ): uPlot.Options {
-  const { width, height, log, syncKey, pointed, selected, unzoomed } = wishes;
+  const { width, height, log, syncKey, pointed, selected, unzoomed, within } = wishes;
   const text = cssVariable(root, '--jpd-axis') || '#666';
   const grid = { stroke: cssVariable(root, '--jpd-grid') || '#8883', width: 1 };
   const font = `10px ${cssVariable(root, '--jpd-font') || 'sans-serif'}`;
@@ -74,12 +79,20 @@ export function plotOptions(
     focus: { alpha: many ? 0.25 : 1 },
     scales: {
       x: { time: false },
-      y: log
-        ? { distr: 3, range: (_u, min, max) => logRange(min, max) }
-        : { range: (_u, min, max) => linearRange(min, max) }
+      y: {
+        distr: log ? 3 : 1,
+        range: (_u, min, max) =>
+          log ? within(logRange(min, max), 0) : within(linearRange(min, max))
+      }
     },
     axes: [
-      { ...axis, size: 22, space: 46, ...(wishes.fractions ? {} : { incrs: STEP_INCREMENTS }) },
+      {
+        ...axis,
+        size: 22,
+        space: 46,
+        ...INCREMENTS[wishes.axis],
+        values: (_u, ticks) => ticks.map(wishes.axis === 'time' ? timeText : exact)
+      },
       {
         ...axis,
         size: axisSize,
@@ -140,7 +153,7 @@ function drawMarks(
   ctx.restore();
 }
 
-function linearRange(min: number | null, max: number | null): [number | null, number | null] {
+function linearRange(min: number | null, max: number | null): Ends {
   if (min === null || max === null) {
     return [null, null];
   }

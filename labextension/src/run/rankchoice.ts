@@ -1,9 +1,8 @@
-/** Which ranks get a line of their own in the charts, and whether all of them are drawn as a mean and a band.
- *
- * A click on a rank shows it alone, another one all again; with Shift or Ctrl it is added or taken away. */
+/** Which ranks get a line of their own in the charts, and whether all of them are drawn as a mean and a band. */
 import type { IContext } from './context';
-import { el } from './dom';
+import { el, toggle } from './dom';
 import { parseRanges, ranges } from './format';
+import type { RanksShown } from './ranksshown';
 import { rankVariable } from './theme';
 
 /** Above this many ranks: a mean and a band, and lines only for chosen ranks. */
@@ -18,15 +17,21 @@ export class RankChoice {
   private readonly _chips: HTMLButtonElement[] = [];
   private _size = 0;
   private _band = false;
-  /** The ranks that were chosen; null where none was. */
-  private _only: Set<number> | null = null;
-  /** Where none was chosen: those that were taken away, which they stay when others join. */
-  private readonly _off = new Set<number>();
+  private _field: HTMLInputElement | null = null;
 
   constructor(
     private readonly _context: IContext,
+    private readonly _shown: RanksShown,
     private readonly _changed: () => void
-  ) {}
+  ) {
+    _shown.onChange(() => {
+      // What is typed is left as it is.
+      if (this._field && this._field !== document.activeElement) {
+        this._field.value = ranges([...(_shown.only ?? [])]);
+      }
+      this._tell();
+    });
+  }
 
   /** Whether the mean and the band are drawn. */
   get band(): boolean {
@@ -36,11 +41,10 @@ export class RankChoice {
   /** The ranks that get a line. */
   get ranks(): Set<number> {
     const all = Array.from({ length: this._size }, (_, rank) => rank);
-    const { _only: only, _off: off } = this;
-    if (only) {
-      return new Set(all.filter(rank => only.has(rank)));
-    }
-    return new Set(this._band ? [] : all.filter(rank => !off.has(rank)));
+    // Of all together there are the mean and the band.
+    return new Set(
+      this._band && !this._shown.only ? [] : all.filter(rank => this._shown.has(rank))
+    );
   }
 
   /** The same as they are asked for. Of a few ranks all points are there, and a click shows them at once. */
@@ -66,6 +70,7 @@ export class RankChoice {
     const size = this._size;
     this.node.replaceChildren();
     this._chips.length = 0;
+    this._field = null;
     if (size < 2) {
       return;
     }
@@ -91,27 +96,19 @@ export class RankChoice {
       this._band = true;
       return el('span', { class: 'jpd-muted' }, swatch, text);
     }
-    const toggle = el(
-      'button',
+    return toggle(
       {
-        type: 'button',
-        class: 'jpd-toggle jpd-band-toggle',
-        'aria-pressed': String(this._band),
-        title: trans('Mean of all ranks, and the band from the lowest to the highest')
+        text: el('span', {}, swatch, text),
+        title: trans('Mean of all ranks, and the band from the lowest to the highest'),
+        on: this._band,
+        class: 'jpd-band-toggle'
       },
-      swatch,
-      text
-    );
-    toggle.addEventListener(
-      'click',
-      () => {
-        this._band = !this._band;
-        toggle.setAttribute('aria-pressed', String(this._band));
+      on => {
+        this._band = on;
         this._tell();
       },
-      { signal }
+      signal
     );
-    return toggle;
   }
 
   private _input(): HTMLElement {
@@ -128,12 +125,12 @@ export class RankChoice {
         const ranks = parseRanges(input.value, this._size);
         input.setAttribute('aria-invalid', String(ranks === null));
         if (ranks) {
-          this._only = ranks.length ? new Set(ranks) : null;
-          this._tell();
+          this._shown.select(ranks);
         }
       },
       { signal }
     );
+    this._field = input;
     return input;
   }
 
@@ -152,36 +149,9 @@ export class RankChoice {
       swatch,
       String(rank)
     );
-    chip.addEventListener(
-      'click',
-      event => {
-        if (event.shiftKey || event.ctrlKey || event.metaKey) {
-          this._addOrTake(rank);
-        } else {
-          this._solo(rank);
-        }
-        this._tell();
-      },
-      { signal }
-    );
+    const clicked = (event: MouseEvent) => this._shown.click(rank, event, this._band);
+    chip.addEventListener('click', clicked, { signal });
     return chip;
-  }
-
-  private _solo(rank: number): void {
-    const alone = this._only?.size === 1 && this._only.has(rank);
-    this._only = alone ? null : new Set([rank]);
-    this._off.clear();
-  }
-
-  private _addOrTake(rank: number): void {
-    if (this._only) {
-      toggle(this._only, rank);
-      this._only = this._only.size ? this._only : null;
-    } else if (this._band) {
-      this._only = new Set([rank]);
-    } else {
-      toggle(this._off, rank);
-    }
   }
 
   private _mark(): void {
@@ -192,11 +162,5 @@ export class RankChoice {
   private _tell(): void {
     this._mark();
     this._changed();
-  }
-}
-
-function toggle(ranks: Set<number>, rank: number): void {
-  if (!ranks.delete(rank)) {
-    ranks.add(rank);
   }
 }

@@ -4,7 +4,8 @@ import { el } from './dom';
 import { count, ranges } from './format';
 import type { IPlaced } from './inlays';
 import { timeOf, withMarks, type IMarkedPiece } from './logmarks';
-import { ranksOf, type ILogLine } from './source';
+import type { IRowLine } from './pages';
+import { ranksOf } from './source';
 import { isBright, rankVariable } from './theme';
 import type { Trans } from './trans';
 
@@ -19,7 +20,7 @@ export interface IRowOptions {
 
 /** A line, or what is shown in its place or below it; a line that is not here yet is empty. */
 export function rowOf(
-  line: ILogLine | undefined,
+  line: IRowLine | undefined,
   inlay: IPlaced | null,
   options: IRowOptions
 ): HTMLElement {
@@ -33,7 +34,7 @@ export function rowOf(
   return inlay ? el('div', { class: 'jpd-row jpd-row-below' }, row, inlay.node) : row;
 }
 
-export function rowNode(line: ILogLine, options: IRowOptions): HTMLElement {
+export function rowNode(line: IRowLine, options: IRowOptions): HTMLElement {
   const text = el('span', { class: 'jpd-text' });
   const { pieces: plain, cut } = parseLine(line.text);
   const pieces = withMarks(plain);
@@ -54,8 +55,8 @@ export function rowNode(line: ILogLine, options: IRowOptions): HTMLElement {
 }
 
 /** What a line begins with: its number, and when it was printed. */
-function numberNode({ n, time }: ILogLine, times?: boolean): HTMLElement[] {
-  const number = el('span', { class: 'jpd-number' }, n < 0 ? '' : String(n + 1));
+function numberNode({ n, number: own = n, time }: IRowLine, times?: boolean): HTMLElement[] {
+  const number = el('span', { class: 'jpd-number' }, n < 0 ? '' : String(own + 1));
   if (!times) {
     return [number];
   }

@@ -13,16 +13,20 @@ export interface IGroup {
   names: string[];
 }
 
-/** The names by their prefixes, each in the order in which it was seen first; few ones in one group. */
-export function grouped(names: readonly string[]): IGroup[] {
-  if (names.length <= FEW) {
-    return [{ prefix: '', names: [...names] }];
+/** The names by their prefixes, each in the order in which it was seen first; few ones in one group.
+ *
+ * Pinned ones come first. */
+export function grouped(all: readonly string[], pinned: readonly string[] = []): IGroup[] {
+  const first = pinned.filter(name => all.includes(name));
+  const names = all.filter(name => !first.includes(name));
+  if (all.length <= FEW) {
+    return [{ prefix: '', names: [...first, ...names] }];
   }
   const counts = new Map<string, number>();
   for (const name of names) {
     counts.set(prefixOf(name), (counts.get(prefixOf(name)) ?? 0) + 1);
   }
-  const groups = new Map<string, string[]>([['', []]]);
+  const groups = new Map<string, string[]>([['', first]]);
   for (const name of names) {
     const prefix = (counts.get(prefixOf(name)) ?? 0) > 1 ? prefixOf(name) : '';
     groups.set(prefix, [...(groups.get(prefix) ?? []), name]);

@@ -1,4 +1,5 @@
 /** From a metric's curves to what uPlot draws: one x for all, a y for each line. */
+import type { Place } from './axis';
 import { smooth } from './smooth';
 import type { ICurve } from './source';
 
@@ -28,11 +29,24 @@ export interface IDrawn {
   band: boolean;
   /** Show the unsmoothed line as well. */
   raw: boolean;
+  /** Where points are on the horizontal axis; without it at their steps. */
+  place?: Place;
+}
+
+/** Whether there is no more than one point of each rank. */
+export function isPoint({ band, ranks }: ICurve): boolean {
+  const counts = [band, ...ranks].map(part => part?.steps.length ?? 0);
+  return Math.max(...counts) === 1;
 }
 
 export function sameDrawn(a: IDrawn, b: IDrawn): boolean {
-  const { smoothing, log, band, raw } = a;
-  const same = smoothing === b.smoothing && log === b.log && band === b.band && raw === b.raw;
+  const { smoothing, log, band, raw, place } = a;
+  const same =
+    smoothing === b.smoothing &&
+    log === b.log &&
+    band === b.band &&
+    raw === b.raw &&
+    place === b.place;
   return same && a.ranks.size === b.ranks.size && [...a.ranks].every(rank => b.ranks.has(rank));
 }
 

@@ -111,6 +111,8 @@ export interface IRunSource {
   run(): Promise<IRunInfo>;
   /** Lines from `start` on (negative: counted from the end). Those of all ranks are folded. */
   logPage(of: LogOf, start: number, count: number, attempt?: Attempt): Promise<ILogPage>;
+  /** Lines by their numbers. */
+  logLines(of: LogOf, numbers: readonly number[], attempt?: Attempt): Promise<ILogLine[]>;
   /** `signal`: aborted when nobody wants the answer any more. */
   logSearch(of: LogOf, query: ISearchQuery, signal?: AbortSignal): Promise<ISearchResult>;
   /** With `since` only what is new; CurvesReading makes it whole. */

@@ -6,6 +6,7 @@ import { el, roving, setAttribute, setText } from './dom';
 import { count } from './format';
 import { memory } from './header';
 import { progressText } from './pace';
+import type { RanksShown } from './ranksshown';
 import type { IProgress, IRankError, IRankInfo, IRunInfo, State } from './source';
 
 /** Above this, chips have no number: with the names of hosts beside them the room is less. */
@@ -39,11 +40,10 @@ export class Strip {
   private _victims: ReadonlySet<number> = new Set();
   private _bad: ReadonlyMap<number, string> = new Map();
   private _tipFor = -1;
-  private _selected: number | null = null;
 
   constructor(
     private readonly _context: IContext,
-    private readonly _select: (rank: number) => void,
+    private readonly _shown: RanksShown,
     /** How long a rank has been quiet, where that is worth a word. */
     private readonly _quiet: (rank: number) => string | null = () => null
   ) {
@@ -55,6 +55,7 @@ export class Strip {
     this._summary = el('div', { class: 'jpd-strip-summary' }, ...this._counts.values());
     this.node = el('div', { class: 'jpd-strip' }, this._box, this._summary, this._tip);
     roving(this._box, () => this._order, signal);
+    _shown.onChange(() => this._mark());
     const rankAt = (event: Event) => {
       const chip = (event.target as HTMLElement).closest('button');
       return chip ? this._chips.indexOf(chip) : -1;
@@ -64,7 +65,7 @@ export class Strip {
       event => {
         const rank = rankAt(event);
         if (rank >= 0) {
-          this._select(rank);
+          this._shown.click(rank, event, true);
         }
       },
       { signal }
@@ -165,15 +166,11 @@ export class Strip {
     }
   }
 
-  /** Mark the rank whose log is shown. */
-  select(rank: number | null): void {
-    if (this._selected !== null) {
-      this._chips[this._selected]?.setAttribute('aria-pressed', 'false');
-    }
-    this._selected = rank;
-    if (rank !== null) {
-      this._chips[rank]?.setAttribute('aria-pressed', 'true');
-    }
+  private _mark(): void {
+    const { only } = this._shown;
+    this._chips.forEach((chip, rank) =>
+      setAttribute(chip, 'aria-pressed', String(only?.has(rank) ?? false))
+    );
   }
 
   /** Put the chips of each host behind its name; where there is one host alone, it is not named. */
@@ -210,14 +207,12 @@ export class Strip {
   private _add(rank: number, many: boolean): void {
     const chip = el(
       'button',
-      { type: 'button', class: 'jpd-chip', tabindex: rank ? -1 : 0, 'aria-pressed': 'false' },
+      { type: 'button', class: 'jpd-chip', tabindex: rank ? -1 : 0 },
       el('i', { class: 'jpd-shape', 'aria-hidden': 'true' }),
       many ? null : el('span', { 'aria-hidden': 'true' }, String(rank)),
       many ? null : el('i', { class: 'jpd-chip-bar', 'aria-hidden': 'true' })
     );
-    if (this._selected === rank) {
-      chip.setAttribute('aria-pressed', 'true');
-    }
+    setAttribute(chip, 'aria-pressed', String(this._shown.only?.has(rank) ?? false));
     this._chips.push(chip);
     this._keys.push('');
   }

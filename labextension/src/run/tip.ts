@@ -1,4 +1,5 @@
 /** What a chart says of the step under the pointer: the lines' values there. */
+import type { Axis } from './axis';
 import type { IContext } from './context';
 import { el } from './dom';
 import { value } from './format';
@@ -26,7 +27,7 @@ export function tipRows(
   const { trans, lineName = (rank: number) => trans('rank %1', rank) } = context;
   const rows: IRow[] = [];
   for (const line of lines.filter(one => !one.raw)) {
-    const y = line.ys[idx];
+    const y = valueAt(line, idx, context.axis?.() ?? 'step');
     if (typeof y === 'number') {
       rows.push({ line, text: value(y), far: far(y) });
     } else if (y === null) {
@@ -59,6 +60,28 @@ export function tipRows(
     ...shown,
     ...(left > 0 ? [el('div', { class: 'jpd-muted' }, trans('and %1 more ranks', left))] : [])
   ];
+}
+
+/** Put what is said beside the pointer at `x` of the chart's box. */
+export function placeTip(tip: HTMLElement, box: HTMLElement, x: number): void {
+  const right = x + 14 <= box.clientWidth - tip.offsetWidth;
+  tip.style.left = `${Math.max(0, right ? x + 14 : x - 14 - tip.offsetWidth)}px`;
+  tip.style.top = `${box.offsetTop + 6}px`;
+}
+
+/** Over time, ranks come to the same step at different places: a line then has the value of its point before. */
+function valueAt({ rank, ys }: ILine, idx: number, axis: Axis): number | null | undefined {
+  let at = idx;
+  if (axis !== 'step' && typeof rank === 'number' && ys.slice(idx).some(isNumber)) {
+    while (at > 0 && ys[at] === undefined) {
+      at--;
+    }
+  }
+  return ys[at];
+}
+
+function isNumber(y: number | null | undefined): boolean {
+  return typeof y === 'number';
 }
 
 /** What a rank's value is called that is no number. */

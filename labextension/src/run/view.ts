@@ -5,7 +5,7 @@ import { framed, type IBundleHost } from './bundles';
 import { reason, type IContext } from './context';
 import { Displays } from './displays';
 import { el, setText } from './dom';
-import { failureNode, notice } from './failure';
+import { failureNode, notice, type ILogLeads } from './failure';
 import { Files } from './files';
 import { linkFrames, type IPlaces } from './framelinks';
 import { Header, type IHeaderOptions } from './header';
@@ -15,11 +15,13 @@ import { Media } from './media';
 import { Metrics } from './metrics';
 import { missing, noticesOf } from './notices';
 import { ProgressRows } from './progress';
+import { RanksShown } from './ranksshown';
 import { Resources } from './resources';
 import { says } from './results';
 import {
   ended,
   RunMissing,
+  type IDisplay,
   type IDisposable,
   type IRunInfo,
   type IRunSource,
@@ -73,6 +75,7 @@ export class RunView implements IDisposable {
   private readonly _stacks: Stacks;
   private readonly _stall: StallNotice;
   private readonly _restarts: Restarts;
+  private readonly _leads: ILogLeads;
   private readonly _main: HTMLElement;
   private readonly _loading: HTMLElement;
   private _watching: IDisposable | null = null;
@@ -110,25 +113,26 @@ export class RunView implements IDisposable {
       : null;
     this._resources = new Resources(this._context);
     this._steps = new StepParts(this._context);
-    this._strip = new Strip(
-      this._context,
-      rank => this._logs.select(rank),
-      rank => this._resources.quiet(rank)
-    );
+    const ranks = new RanksShown();
+    this._strip = new Strip(this._context, ranks, rank => this._resources.quiet(rank));
     this._restarts = new Restarts(this._context);
     this._progress = new ProgressRows(this._context);
     this._tuning = new Tuning(this._context, _options.openRun);
-    this._displays = new Displays(this._context, displays => (this._logs.displays = displays));
-    this._media = new Media(this._context);
+    const told = (displays: readonly IDisplay[]) => (this._logs.displays = displays);
+    this._displays = new Displays(this._context, told, ranks);
+    this._media = new Media(this._context, ranks);
     this._files = new Files(this._context);
-    this._metrics = new Metrics(this._context);
+    this._metrics = new Metrics(this._context, ranks);
     this._metrics.onShown = () => this._steps.reserve();
     this._metrics.onBad = ranks => this._strip.setBad(ranks);
-    this._logs = new Logs(
-      this._context,
-      of => this._strip.select(typeof of === 'number' ? of : null),
-      (display, rank) => this._displays.reveal(display, rank)
+    this._logs = new Logs(this._context, ranks, (display, rank) =>
+      this._displays.reveal(display, rank)
     );
+    this._leads = {
+      launcher: () => this._run?.launchers?.[0],
+      show: name => this._logs.select(name),
+      find: (rank, text) => void this._logs.find(rank, text)
+    };
     this._main = el(
       'div',
       { class: 'jpd-main', hidden: true },
@@ -221,7 +225,7 @@ export class RunView implements IDisposable {
         this._showNotices();
         break;
       case 'curves':
-        this._metrics.changed(this._run?.world_size ?? 0);
+        this._metrics.changed();
         this._steps.changed();
         break;
       case 'displays':
@@ -240,7 +244,7 @@ export class RunView implements IDisposable {
           this._logs.reload();
           this._displays.changed();
           this._media.changed();
-          this._metrics.changed(this._run?.world_size ?? 0);
+          this._metrics.changed();
           this._steps.changed();
         }
         break;
@@ -278,14 +282,15 @@ export class RunView implements IDisposable {
     this._logs.attempt = run.attempt;
     this._logs.ended = ended(run.state);
     this._showNotices();
+    this._metrics.update(run);
     if (!before || before.attempt !== run.attempt || before.world_size !== run.world_size) {
-      this._metrics.changed(run.world_size);
+      this._metrics.changed();
     }
     if (before && before.attempt !== run.attempt) {
       this._logs.reload();
     }
     if (before && !ended(before.state) && ended(run.state)) {
-      this._metrics.changed(run.world_size);
+      this._metrics.changed();
       this._context.announce(this._context.trans('The run has ended: %1', run.state));
     }
     void this._showEnding(run);
@@ -322,10 +327,7 @@ export class RunView implements IDisposable {
     this._strip.setCause(run.state === 'failed' ? errors : []);
     // Of a run that was stopped the line above says why. The card adds where the ranks were.
     if (card && (run.state !== 'stopped' || card.places.length)) {
-      const explained = errors.some(error => !error.collateral);
-      const launcher = explained ? undefined : run.launchers?.[0];
-      const showLog = launcher ? () => this._logs.select(launcher) : undefined;
-      this._failure.replaceChildren(failureNode(card, errors, this._context, showLog));
+      this._failure.replaceChildren(failureNode(card, errors, this._context, this._leads));
     }
     this._displays.showResults(says(results) ? results : [], run.world_size);
     this._showNotices();

@@ -10,6 +10,7 @@ import type {
   ICurvesQuery,
   IDisplays,
   IDisposable,
+  ILogLine,
   ILogPage,
   IMediaList,
   IMediaPage,
@@ -98,6 +99,9 @@ export class KernelRunSource implements IRunSource {
     });
   }
 
+  logLines = (of: LogOf, numbers: readonly number[], attempt?: Attempt) =>
+    this._ask<ILogLine[]>('log_lines', { ...asked(of), numbers, attempt });
+
   async logSearch(of: LogOf, query: ISearchQuery, signal?: AbortSignal): Promise<ISearchResult> {
     this._refuseIfDeaf(
       this._trans('The log can be searched when the cell has ended.'),
@@ -106,9 +110,8 @@ export class KernelRunSource implements IRunSource {
     return this._ask('log_search', { ...asked(of), ...query }, signal);
   }
 
-  curves(points: number, query: ICurvesQuery = {}): Promise<ICurves> {
-    return this._get('curves', { points, ...query }, kept => kept.curves);
-  }
+  curves = (points: number, query: ICurvesQuery = {}) =>
+    this._get<ICurves>('curves', { points, ...query }, kept => kept.curves);
 
   usage(points: number): Promise<IUsage> {
     return this._get('usage', { points }, () => ({ attempt: 0, host_time: 0, ranks: [] }));
@@ -132,17 +135,14 @@ export class KernelRunSource implements IRunSource {
     return this._kept ? kept() : this._ask<IFailureCard | null>('card').catch(kept);
   }
 
-  results(): Promise<IResult[]> {
-    return this._get('results', {}, kept => kept.results);
-  }
+  results = () => this._get<IResult[]>('results', {}, kept => kept.results);
 
   displays(page: Record<string, unknown> = {}): Promise<IDisplays> {
     return this._get('displays', page, snapshots.keptDisplays);
   }
 
-  media(attempt?: Attempt): Promise<IMediaList> {
-    return this._get('media', { attempt }, kept => kept.media?.list ?? snapshots.NO_MEDIA);
-  }
+  media = (attempt?: Attempt) =>
+    this._get<IMediaList>('media', { attempt }, kept => kept.media?.list ?? snapshots.NO_MEDIA);
 
   mediaPage(name: string, start: number, count: number, attempt?: Attempt): Promise<IMediaPage> {
     const page = { name, start, count, attempt };

@@ -2,6 +2,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { framed } from '../../src/run/bundles';
 import type { IContext } from '../../src/run/context';
 import { Displays } from '../../src/run/displays';
+import { RanksShown } from '../../src/run/ranksshown';
 import { chosen } from '../../src/run/exhibit';
 import type { IContent, IDisplay } from '../../src/run/source';
 import { english } from '../../src/run/trans';
@@ -9,6 +10,7 @@ import { FakeSource, runInfo } from './fakesource';
 
 let abort: AbortController;
 let source: FakeSource;
+let ranks: RanksShown;
 const made: string[] = [];
 const revoked: string[] = [];
 
@@ -42,7 +44,8 @@ function part(): Displays {
       }
     }
   };
-  const found = new Displays(context);
+  ranks = new RanksShown();
+  const found = new Displays(context, () => undefined, ranks);
   document.body.appendChild(found.node);
   return found;
 }
@@ -108,14 +111,19 @@ describe('displays', () => {
     const row = (word: string) =>
       display('1/0', [[0], [plain('one')]], [[1], [plain(word)]], [[2], [plain('three')]]);
     await shows(found, row('two'));
-    const tabs = () => [...found.node.querySelectorAll<HTMLElement>('.jpd-display-tabs button')];
-    expect(tabs().map(tab => tab.textContent)).toEqual(['All', '0', '1', '2']);
-    tabs()[2].click();
+    const all = found.node.querySelector('.jpd-display > button') as HTMLButtonElement;
+    expect(all.hidden).toBe(true);
+    ranks.select([1]);
     expect(texts(found)).toEqual([['[1]two']]);
     await shows(found, row('new'));
     expect(texts(found)).toEqual([['[1]new']]);
-    expect(tabs()[2].getAttribute('aria-pressed')).toBe('true');
-    tabs()[0].click();
+    all.click();
+    await vi.advanceTimersByTimeAsync(1);
+    expect([ranks.only, texts(found)[0].length]).toEqual([null, 3]);
+    // What was looked for in the log is large, and the ranks that are shown stay.
+    found.reveal('1/0', 2);
+    expect([ranks.only, texts(found)]).toEqual([null, [['[2]three']]]);
+    all.click();
     await vi.advanceTimersByTimeAsync(1);
     expect(texts(found)[0]).toHaveLength(3);
   });

@@ -151,13 +151,21 @@ export class FakeSource implements IRunSource {
     return { start: first, total, complete, lines, partial: atEnd ? partial : [] };
   }
 
+  async logLines(of: LogOf, numbers: readonly number[]): Promise<ILogLine[]> {
+    this.asked.push(`lines ${numbers.join()}`);
+    const { lines } = await this.logPage(of, 0, this.lines.length);
+    return lines.filter(line => numbers.includes(line.n));
+  }
+
   async logSearch(
     _rank: LogOf,
-    { query }: ISearchQuery,
+    { query, regex }: ISearchQuery,
     signal?: AbortSignal
   ): Promise<ISearchResult> {
     this.searches.push(signal);
-    const hits = this.lines.flatMap((line, n) => (line.includes(query) ? [n] : []));
+    const expression = new RegExp(regex ? query.replace('(?i:', '(?:') : ''); // of Python
+    const found = (line: string) => (regex ? expression.test(line) : line.includes(query));
+    const hits = this.lines.flatMap((line, n) => (found(line) ? [n] : []));
     return { count: hits.length, hits, truncated: false };
   }
 

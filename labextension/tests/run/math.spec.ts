@@ -321,6 +321,8 @@ describe('the axes', () => {
   it('tell ticks apart', () => {
     expect(tickTexts([0, 0.5, 1])).toEqual(['0', '0.5', '1']);
     expect(tickTexts([0.99981, 0.99982])).toEqual(['0.99981', '0.99982']);
+    expect(tickTexts([0, 500_000, 1e6, 1.5e6])).toEqual(['0', '5e5', '1e6', '1.5e6']);
+    expect(tickTexts([5e-4, 1e-3, 2])).toEqual(['5e-4', '1e-3', '2']);
     expect(tickTexts([1234567, 1234568])).toEqual(['1.234567e6', '1.234568e6']);
   });
 });

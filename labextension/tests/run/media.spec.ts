@@ -57,7 +57,8 @@ describe('media', () => {
     return found;
   }
   const settle = () => vi.advanceTimersByTimeAsync(300);
-  const slider = (found: Media) => found.node.querySelector<HTMLInputElement>('input')!;
+  const slider = (found: Media) =>
+    found.node.querySelector<HTMLInputElement>('.jpd-media-one input')!;
 
   it('follows the newest step, and stays at one that was chosen', async () => {
     list = [series('note', 2)];
@@ -80,6 +81,34 @@ describe('media', () => {
     await settle();
     expect(found.node.textContent).toContain('step 0 · 1/4');
     expect(found.node.querySelectorAll('.jpd-display-cell')).toHaveLength(1);
+  });
+
+  it('goes to one step of all names, and follows the newest one again at its end', async () => {
+    list = [series('note', 3), { ...series('sparse', 2), last_step: 40 }, series('once', 1)];
+    const found = part();
+    found.changed();
+    await settle();
+    const step = found.node.querySelector('[aria-label="Step of all media"]') as HTMLInputElement;
+    expect([step.min, step.max, step.value]).toEqual(['0', '40', '40']);
+    const at = () =>
+      [...found.node.querySelectorAll('.jpd-media-one output')].map(one => one.textContent);
+    const move = async (value: string) => {
+      step.value = value;
+      step.dispatchEvent(new Event('input'));
+      await settle();
+    };
+    await move('10');
+    expect(at()).toEqual(['step 10 · 2/3', 'step 0 · 1/2', 'step 0']);
+    list = [series('note', 4), list[1], list[2]];
+    found.changed();
+    await settle();
+    expect(at()[0]).toBe('step 10 · 2/4');
+    await move('40');
+    expect(at()[0]).toBe('step 30 · 4/4');
+    list = [series('note', 6), list[1], list[2]];
+    found.changed();
+    await settle();
+    expect([at()[0], step.value]).toEqual(['step 50 · 6/6', '50']);
   });
 
   it('shows some of very many names, and all of them when asked', async () => {
@@ -109,7 +138,9 @@ describe('media', () => {
     found.changed();
     await settle();
     expect(found.node.querySelectorAll('path')).toHaveLength(1);
-    expect(found.node.textContent).toContain('0 … 2 · mean 1 · 5 values · 1 not finite');
+    expect(found.node.textContent).toContain('mean 1 · 5 values · 1 not finite');
+    const ticks = [...found.node.querySelectorAll('.jpd-histogram-axis > span')];
+    expect(ticks.map(one => one.textContent)).toEqual(['0', '1', '2']);
     expect(found.node.textContent).toContain('cannot be shown here');
   });
 });

@@ -1,6 +1,6 @@
 // How the charts of a run are kept up to date: what they ask for, and what they say while they wait.
 import * as fc from 'fast-check';
-import { describe, expect, it, vi } from 'vitest';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { framed } from '../../src/run/bundles';
 import { CurvesReading } from '../../src/run/curvesreading';
@@ -9,11 +9,36 @@ import type { ICurve, ICurves, ICurvesQuery } from '../../src/run/source';
 import { english } from '../../src/run/trans';
 import { FakeSource, runInfo } from './fakesource';
 
+interface IPlot {
+  data: number[][];
+  options: { scales: { y: { range: (plot: null, min: number, max: number) => number[] } } };
+  scales: { x: { min: number; max: number } };
+}
+const plots = vi.hoisted(() => ({ drawn: [] as IPlot[] }));
+
 vi.mock('uplot', () => ({
-  default: class {
+  default: class implements IPlot {
+    static rangeNum = (min: number, max: number) => [min, max];
+    width = 300;
+    over = document.createElement('div');
+    scales: IPlot['scales'];
+    constructor(
+      readonly options: IPlot['options'],
+      public data: number[][]
+    ) {
+      this.scales = { x: { min: data[0][0], max: data[0].at(-1) ?? 0 } };
+      plots.drawn.push(this);
+    }
     destroy() {}
-    setData() {}
-    setScale() {}
+    setData(data: number[][]) {
+      this.data = data;
+    }
+    setScale(_: string, x: { min: number; max: number }) {
+      this.scales = { x };
+    }
+    setSelect() {}
+    setSize() {}
+    posToVal = (at: number) => at;
   }
 }));
 
@@ -45,12 +70,13 @@ class Server extends FakeSource {
   }
 }
 
-function shown(source: Server) {
+function shown(source: FakeSource) {
   const abort = new AbortController();
   const root = document.body;
   const context = { source, trans: english, signal: abort.signal, root, bundles: framed };
   const metrics = new Metrics({ ...context, announce: () => {} });
   document.body.append(metrics.node);
+  metrics.update(source.info);
   return { metrics, abort };
 }
 
@@ -97,7 +123,7 @@ describe('curves', () => {
     vi.stubGlobal('IntersectionObserver', Observer);
     const source = new Server(['loss', 'acc', 'a,b']);
     const { metrics, abort } = shown(source);
-    metrics.changed(16);
+    metrics.changed();
     const asked = () => source.queries.at(-1);
     await vi.waitFor(() => expect(asked()?.names).toEqual(['loss', 'acc', 'a,b']));
     expect([source.queries[0].names, asked()?.ranks]).toEqual([[], undefined]);
@@ -105,7 +131,7 @@ describe('curves', () => {
     const tell = (isIntersecting: boolean, ...targets: Element[]) =>
       seen.tell(targets.map(target => ({ target, isIntersecting })));
     tell(false, charts[0], charts[2]);
-    metrics.changed(16);
+    metrics.changed();
     await vi.waitFor(() => expect(asked()?.names).toEqual(['acc']));
     // What comes into sight is asked for, also if nothing was logged meanwhile.
     tell(true, charts[2]);
@@ -121,7 +147,7 @@ describe('curves', () => {
     const began = performance.now();
     const source = new Server(['loss']);
     const { metrics, abort } = shown(source);
-    metrics.changed(16);
+    metrics.changed();
     const age = metrics.node.querySelector<HTMLElement>('.jpd-staleness') as HTMLElement;
     await vi.waitFor(() => expect(source.queries.length).toBe(2));
     expect(age.hidden).toBe(true);
@@ -129,7 +155,7 @@ describe('curves', () => {
     let go = () => {};
     source.answer = query => new Promise(resolve => (go = () => resolve(answer(query))));
     clock.mockReturnValue(began);
-    metrics.changed(16);
+    metrics.changed();
     await vi.waitFor(() => expect(source.queries.length).toBe(3));
     clock.mockReturnValue(began + 12_500);
     await vi.waitFor(() => expect(age.textContent).toMatch(/^1[12] s old$/));
@@ -137,5 +163,128 @@ describe('curves', () => {
     await vi.waitFor(() => expect(age.hidden).toBe(true));
     clock.mockRestore();
     abort.abort();
+  });
+});
+
+describe('what is chosen for the charts', () => {
+  const line = (rank: number, values: number[], first = 0) => {
+    const steps = values.map((_, i) => 10 * i);
+    return { rank, steps, values, times: steps.map(step => 1001 + first + step / 10) };
+  };
+  const made: AbortController[] = [];
+  const charts = async (notebook: string | null, ...curves: ICurve[]) => {
+    const source = new FakeSource(runInfo(2, 'running', { notebook }));
+    source.curveList = curves;
+    const { metrics, abort } = shown(source);
+    made.push(abort);
+    metrics.changed();
+    await vi.waitFor(() => expect(plots.drawn.length).toBe(curves.length));
+    return metrics.node;
+  };
+  const named = <T extends HTMLElement>(node: HTMLElement, label: string) =>
+    node.querySelector<T>(`[aria-label="${label}"]`) as T;
+  const choose = (node: HTMLElement, axis: string) => {
+    const list = named<HTMLSelectElement>(node, 'What curves are drawn over');
+    list.value = axis;
+    list.dispatchEvent(new Event('change'));
+  };
+  const last = () => plots.drawn.at(-1) as IPlot;
+  const loss: ICurve = {
+    name: 'loss',
+    band: null,
+    ranks: [line(0, [3, 2, 1]), line(1, [5, 4, 3], 0.5)]
+  };
+
+  beforeEach(() => {
+    made.splice(0).forEach(abort => abort.abort());
+    document.body.replaceChildren();
+    localStorage.clear();
+    plots.drawn = [];
+    vi.spyOn(HTMLElement.prototype, 'clientWidth', 'get').mockReturnValue(600);
+  });
+
+  it('is the axis: steps, the time of each rank, or epochs where they are logged', async () => {
+    const epoch: ICurve = { name: 'epoch', band: null, ranks: [line(0, [0, 0, 1])] };
+    const node = await charts('a.ipynb', loss, epoch);
+    expect(plots.drawn[0].data[0]).toEqual([0, 10, 20]);
+    choose(node, 'time');
+    const [xs, first, second] = plots.drawn.at(-2)?.data ?? [];
+    expect(xs).toEqual([0, 0.5, 1, 1.5, 2, 2.5]);
+    expect([first, second]).toEqual([
+      [3, undefined, 2, undefined, 1, undefined],
+      [undefined, 5, undefined, 4, undefined, 3]
+    ]);
+    choose(node, 'epoch');
+    expect(plots.drawn.at(-2)?.data[0]).toEqual([0, 0.5, 1]);
+    // What is said of a chart names steps either way.
+    const said = node.querySelector('.jpd-chart-box')?.getAttribute('aria-label');
+    expect(said).toMatch(/^loss over steps; at step 20 it is mean 2/);
+  });
+
+  it('is no axis that there is not', async () => {
+    const node = await charts(null, loss);
+    const list = named<HTMLSelectElement>(node, 'What curves are drawn over');
+    const offered = [...list.options].filter(one => !one.hidden).map(one => one.value);
+    expect(offered).toEqual(['step', 'time']);
+  });
+
+  it('is a zoom by the wheel with Ctrl, around the pointer; without, the page scrolls', async () => {
+    const node = await charts(null, loss);
+    const box = node.querySelector('.jpd-chart-box') as HTMLElement;
+    const turn = (deltaY: number, ctrlKey: boolean) => {
+      const event = new WheelEvent('wheel', { deltaY, ctrlKey, clientX: 10, cancelable: true });
+      box.dispatchEvent(event);
+      return event.defaultPrevented;
+    };
+    expect(turn(-1000, false)).toBe(false);
+    expect(last().scales.x).toEqual({ min: 0, max: 20 });
+    expect(turn(-1000, true)).toBe(true);
+    expect(last().scales.x).toEqual({ min: 5, max: 15 });
+    expect(named(node, 'Reset zoom').hidden).toBe(false);
+    turn(1000, true);
+    expect(named(node, 'Reset zoom').hidden).toBe(true);
+  });
+
+  it('is a range of values, of which one end may follow the data', async () => {
+    const node = await charts('a.ipynb', loss);
+    named(node, 'Range of values of loss').click();
+    const [low, high] = ['Lowest', 'Highest'].map(end =>
+      named<HTMLInputElement>(node, `${end} value of loss`)
+    );
+    const type = (field: HTMLInputElement, value: string) => {
+      field.value = value;
+      field.dispatchEvent(new Event('input', { bubbles: true }));
+    };
+    const range = () => last().options.scales.y.range(null, 1, 5);
+    type(high, '3');
+    expect(range()).toEqual([1, 3]);
+    type(low, '4');
+    expect([range(), low.getAttribute('aria-invalid')]).toEqual([[1, 3], 'true']);
+    type(low, '2');
+    expect([range(), low.getAttribute('aria-invalid')]).toEqual([[2, 3], null]);
+    type(high, '');
+    type(low, '7');
+    expect(range()).toEqual([7, 8]);
+  });
+
+  it('is kept for the next run of the notebook, pinned charts first', async () => {
+    const curves = ['a', 'b', 'c'].map(name => ({ ...loss, name }));
+    const node = await charts('a.ipynb', ...curves);
+    const names = (of: HTMLElement) =>
+      [...of.querySelectorAll('.jpd-chart-name')].map(one => one.textContent);
+    named(node, 'Pin c: show it first').click();
+    expect(names(node)).toEqual(['c', 'a', 'b']);
+    choose(node, 'time');
+    const slider = named<HTMLInputElement>(node, 'Smoothing');
+    slider.value = '0.5';
+    slider.dispatchEvent(new Event('input'));
+    plots.drawn = [];
+    const next = await charts('a.ipynb', ...curves);
+    expect(names(next)).toEqual(['c', 'a', 'b']);
+    expect(named(next, 'Pin c: show it first').getAttribute('aria-pressed')).toBe('true');
+    expect(named<HTMLInputElement>(next, 'Smoothing').value).toBe('0.5');
+    expect(plots.drawn[0].data[0][1]).toBe(0.5);
+    plots.drawn = [];
+    expect(names(await charts('b.ipynb', ...curves))).toEqual(['a', 'b', 'c']);
   });
 });

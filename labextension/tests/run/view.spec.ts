@@ -626,7 +626,7 @@ describe('the logs', () => {
     view?.dispose();
     const node = await show(new FakeSource(runInfo(13)));
     expect(all(node, '[role=tab]').length).toBe(0);
-    expect(all(node, 'select option').length).toBe(14);
+    expect(all(node, '.jpd-tabs option').length).toBe(14);
   });
 
   it('have tabs that the arrow keys walk through', async () => {
@@ -669,6 +669,44 @@ describe('the metrics', () => {
     // A rank that joins does not bring back those that were switched off.
     source.tell({ kind: 'run', run: runInfo(4) });
     expect(pressed()).toEqual([true, false, true, true]);
+  });
+
+  it('of a rank, and its log, are shown wherever the rank is selected', async () => {
+    const source = new FakeSource(runInfo(3));
+    source.curveList = [curve(3)];
+    const node = await show(source);
+    await vi.waitFor(() => expect(plots.alive).toBe(1));
+    const pressed = (box: string) =>
+      all(node, `${box} button[aria-pressed=true]`).map(one => one.textContent);
+    const state = () => [
+      pressed('.jpd-chips'),
+      pressed('.jpd-rank-toggles'),
+      text(node, '[role=tab][aria-selected=true]')
+    ];
+    const [chips, lines, tabs] = ['.jpd-chips', '.jpd-rank-toggles', '.jpd-tabs'].map(box =>
+      all(node, `${box} button`)
+    );
+    expect(state()).toEqual([[], ['0', '1', '2'], 'All']);
+    lines[1].click();
+    expect(state()).toEqual([['1'], ['1'], '1']);
+    chips[2].dispatchEvent(new MouseEvent('click', { shiftKey: true, bubbles: true }));
+    expect(state()).toEqual([['1', '2'], ['1', '2'], 'All']);
+    tabs[1].click();
+    expect(state()).toEqual([['0'], ['0'], '0']);
+    chips[0].click();
+    expect(state()).toEqual([[], ['0', '1', '2'], 'All']);
+  });
+
+  it('of one point need no plot when the run has ended', async () => {
+    const source = new FakeSource(runInfo(1));
+    const point = { rank: 0, steps: [3], values: [2], times: [0] };
+    source.curveList = [curve(1), { name: 'score', band: null, ranks: [point] }];
+    const node = await show(source);
+    const single = () => all(node, '.jpd-chart-single .jpd-chart-name').map(one => one.textContent);
+    await vi.waitFor(() => expect(plots.alive).toBe(2));
+    expect(single()).toEqual([]);
+    source.tell({ kind: 'run', run: runInfo(1, 'succeeded') });
+    await vi.waitFor(() => expect(single()).toEqual(['score']));
   });
 
   it('are a mean and a band of more than four ranks, with the lines of those that are chosen', async () => {
@@ -844,6 +882,19 @@ describe('how a run ends', () => {
     await vi.waitFor(() =>
       expect(text(node, '.jpd-failure-line')).toBe('Rank 1 was at In[2], line 3: time.sleep(600)')
     );
+  });
+
+  it('a frame of a library says which one, and may be broken behind the parts of its path', async () => {
+    const source = new FakeSource(runInfo(1, 'failed'));
+    const file = '/home/me/.venv/lib/python3.11/site-packages/torch/nn/module.py';
+    const frame = { label: file, file, line: 2, function: 'f', source: '' };
+    source.errorList = [{ ...error, rank: 0, frames: [frame], collateral: false }];
+    source.cardTold = card;
+    const node = await show(source);
+    await vi.waitFor(() => expect(text(node, '.jpd-frame-place')).toBe('torch/nn/module.py:2 · f'));
+    const place = node.querySelector<HTMLElement>('.jpd-frame-place');
+    expect(place?.innerHTML.split('<wbr>').slice(0, 2)).toEqual(['torch/', 'nn/']);
+    expect([place?.title, place?.dataset.file]).toEqual([file, file]);
   });
 
   it('the root cause comes first, with the cell’s lines; the others are folded', async () => {

@@ -1,0 +1,139 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { RunView } from '../../src/run/view';
+import { FakeSource, runInfo } from './fakesource';
+
+const ERROR = {
+  kind: 'exception' as const,
+  type: 'ValueError',
+  message: 'no',
+  text: 'Traceback …',
+  frames: [],
+  exit_code: 1,
+  signal_name: null,
+  peak_memory_bytes: null,
+  collateral: false,
+  host: 'node-0'
+};
+const CARD = {
+  title: 'rank 1 failed first',
+  about: '',
+  what: 'ValueError: no',
+  hints: [],
+  causes: [],
+  places: [],
+  others: [],
+  files: '',
+  parts: []
+};
+
+let view: RunView | null = null;
+
+beforeEach(() => {
+  // jsdom lays nothing out.
+  vi.spyOn(HTMLElement.prototype, 'clientHeight', 'get').mockReturnValue(250);
+});
+
+afterEach(() => {
+  view?.dispose();
+  view = null;
+  vi.restoreAllMocks();
+});
+
+async function show(source: FakeSource): Promise<HTMLElement> {
+  view = new RunView({ source });
+  const { node } = view;
+  document.body.appendChild(node);
+  await vi.waitFor(() => expect(node.querySelector<HTMLElement>('.jpd-main')?.hidden).toBe(false));
+  return node;
+}
+
+const all = (node: HTMLElement, selector: string) => [
+  ...node.querySelectorAll<HTMLElement>(selector)
+];
+const text = (node: HTMLElement, selector: string) =>
+  node.querySelector(selector)?.textContent ?? null;
+
+function byName(node: HTMLElement, name: string): HTMLElement {
+  const named = (one: HTMLElement) => (one.getAttribute('aria-label') ?? one.textContent) === name;
+  const found = all(node, 'button').find(named);
+  if (!found) {
+    throw new Error(`no button is called ${name}`);
+  }
+  return found;
+}
+
+describe('the lines of a log that are shown', () => {
+  const lines = (node: HTMLElement) => all(node, '.jpd-log .jpd-row').map(row => row.textContent);
+  const level = (node: HTMLElement, value: string) => {
+    const list = node.querySelector<HTMLSelectElement>('[aria-label="Show only lines of a level"]');
+    Object.assign(list ?? {}, { value });
+    list?.dispatchEvent(new Event('change'));
+  };
+  const type = (node: HTMLElement, value: string) => {
+    const field = node.querySelector<HTMLInputElement>('.jpd-search') as HTMLInputElement;
+    field.value = value;
+    field.dispatchEvent(new Event('input'));
+  };
+
+  it('are those that match, with their own numbers, also while the log grows', async () => {
+    const source = new FakeSource(runInfo(1));
+    source.lines = ['begin', 'step 1', 'note', 'step 2'];
+    const node = await show(source);
+    await vi.waitFor(() => expect(lines(node)).toContain('3note'));
+    type(node, 'step');
+    byName(node, 'Show only the lines that match').click();
+    await vi.waitFor(() => expect(lines(node)).toEqual(['2step 1', '4step 2']));
+    expect(source.asked).toContain('lines 1,3');
+    byName(node, 'Previous hit').click();
+    await vi.waitFor(() => expect(text(node, '.jpd-row-current')).toBe('4step 2'));
+    source.grow('other', 'step 3');
+    await vi.waitFor(() => expect(lines(node)).toEqual(['2step 1', '4step 2', '6step 3']), 4000);
+    type(node, 'nowhere');
+    const message = () => text(node, '.jpd-log-message:not([hidden])');
+    await vi.waitFor(() => expect(message()).toBe('No line matches'));
+    byName(node, 'Show only the lines that match').click();
+    await vi.waitFor(() => expect(lines(node).length).toBe(6));
+  });
+
+  it('are those of a level, whoever has logged them', async () => {
+    const source = new FakeSource(runInfo(1));
+    source.lines = [
+      'INFO: an ERROR_CODE of 0',
+      'WARNING:root:careful',
+      '\u001b[31mERROR\u001b[0m: it broke',
+      'W0000 00:00:1 cuda.cc:2] slow',
+      'E0000 00:00:1 cuda.cc:2] broken',
+      'Traceback (most recent call last):',
+      '  File "a.py", line 1, in <module>',
+      'torch.OutOfMemoryError: much',
+      'a.py:3: UserWarning: perhaps',
+      'no error at all'
+    ];
+    const node = await show(source);
+    await vi.waitFor(() => expect(lines(node).length).toBe(10));
+    const numbers = () => all(node, '.jpd-log .jpd-number').map(one => Number(one.textContent));
+    level(node, 'error');
+    await vi.waitFor(() => expect(numbers()).toEqual([3, 5, 6, 8]));
+    type(node, 'broke');
+    await vi.waitFor(() => expect(numbers()).toEqual([3, 5]));
+    type(node, '');
+    level(node, 'warning');
+    await vi.waitFor(() => expect(numbers()).toEqual([2, 3, 4, 5, 6, 8, 9]));
+    level(node, 'all');
+    await vi.waitFor(() => expect(numbers().length).toBe(10));
+  });
+
+  it('begin at the traceback of the rank that failed first', async () => {
+    const source = new FakeSource(runInfo(2, 'failed'));
+    source.lines = ['first', 'Traceback (most recent call last):', 'ValueError: no', 'last'];
+    source.cardTold = CARD;
+    source.errorList = [{ ...ERROR, rank: 1 }];
+    const node = await show(source);
+    await vi.waitFor(() => byName(node, 'Go to the traceback in the log'));
+    level(node, 'warning');
+    byName(node, 'Go to the traceback in the log').click();
+    await vi.waitFor(() => expect(text(node, '.jpd-row-current')).toMatch(/^2Traceback/));
+    expect(lines(node).length).toBe(4);
+    expect(text(node, '[role=tab][aria-selected=true]')).toBe('1');
+  });
+});
