@@ -124,7 +124,8 @@ class Notebook:
     def kill_kernel(self) -> None:
         """Kill the kernel with its state, and start another one in its place."""
         self._client.stop_channels()
-        self._manager.restart_kernel(now=True)
+        with (self.folder / "kernel.log").open("ab") as log:
+            self._manager.restart_kernel(now=True, stdout=log, stderr=log)
         self._client = self._manager.blocking_client()
         self._client.start_channels()
         self._client.wait_for_ready(timeout=60)
