@@ -157,7 +157,7 @@ def test_shared_memory_travels_to_other_hosts_whatever_its_size(
 def test_which_ranks_are_on_this_machine(visible: bool, hosts: Any, hostfile: Any, here: bool) -> None:
     backend = SimpleNamespace(capabilities=Capabilities(visible=visible))
     plan: Any = SimpleNamespace(backend=backend, run=SimpleNamespace(hosts=hosts, hostfile=hostfile))
-    assert run_start._is_here(plan) is here
+    assert run_start.is_here(plan) is here
 
 
 def test_a_result_is_what_the_rank_has_returned(cells: Notebook) -> None:
