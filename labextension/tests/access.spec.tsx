@@ -26,7 +26,6 @@ vi.mock('uplot', () => ({
 }));
 
 // One check takes a second, and longer beside other tests.
-vi.setConfig({ testTimeout: 30_000 });
 
 const trans = nullTranslator.load('');
 let root: Root;

@@ -1,6 +1,6 @@
 // What jsdom lacks and @lumino, JupyterLab or the run view touch; and an empty page for each file.
 
-import { beforeAll } from 'vitest';
+import { beforeAll, vi } from 'vitest';
 
 class Observer extends Event {
   constructor() {
@@ -29,6 +29,12 @@ window.matchMedia ??= (media: string): MediaQueryList =>
     removeEventListener() {},
     dispatchEvent: () => false
   }) as MediaQueryList;
+
+// A wait ends with what it waits for. On a busy machine that takes longer than the second that vitest would wait.
+const LONG_MS = 120_000;
+const waitFor = vi.waitFor;
+vi.waitFor = (check, options) => waitFor(check, options ?? { timeout: LONG_MS, interval: 10 });
+vi.setConfig({ testTimeout: 2 * LONG_MS });
 
 // All files share one page (vitest.config.mts).
 beforeAll(() => {
