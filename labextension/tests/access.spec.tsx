@@ -25,8 +25,6 @@ vi.mock('uplot', () => ({
   }
 }));
 
-// One check takes a second, and longer beside other tests.
-
 const trans = nullTranslator.load('');
 let root: Root;
 let box: HTMLElement;
