@@ -44,7 +44,7 @@ def test_the_documentation_names_what_there_is() -> None:
     assert members == {name for name in dir(backends.Backend) if not name.startswith("_")} | set(
         get_annotations(backends.Backend)
     )
-    of_options = {"meant_by", "instead_of"}
+    of_options = {"meant_by", "named_by", "no_session", "instead_of"}
     of_backends = {f"extensions.{field.name}" for field in dataclasses.fields(backends.Extensions)}
     of_search = {f"extensions.search.{field.name}" for field in dataclasses.fields(backends.PlatformSearch)}
     assert more == of_backends | of_search | {f"options.{name}" for name in of_options}

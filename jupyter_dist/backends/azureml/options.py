@@ -34,11 +34,11 @@ class AzureMlOptions(OtherPythonOptions):
     """Options of the backend `azureml`."""
 
     form: ClassVar[Form] = Form(
-        first=("compute", "instance_type", "instance_count", "environment", "pip", "input"),
+        first=("compute", "instance_type", "instance_count", "environment", "input"),
         sections={
             "Ranks": ("np", "processes_per_host", "distribution", "chief", "ps"),
             "Workspace": ("subscription", "resource_group", "workspace"),
-            "Job": ("conda_file", "image", "spot", "shm_size", "identity", "datastore"),
+            "Job": ("pip", "conda_file", "image", "spot", "shm_size", "identity", "datastore"),
             "Name and labels": ("experiment", "tags"),
         },
     )
