@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jupyter_dist.conformance.deadlines import wait_until
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.queries import media_pages, rank_reports
 from jupyter_dist.record.metrics import points as metrics
@@ -185,6 +186,15 @@ def logged(root: Path, points: int, *, names: int = 1) -> RunMaker:
             for step in range(start, min(points, start + 2000)):
                 writer.metric({f"loss{n}": 1 / (step + rank + n + 1) for n in range(names)}, step)
         indexer.tick(1.0, 4)
+
+    def is_read() -> bool:
+        """The digest has all points: in a run of minutes, its updates have the time for them."""
+        indexer.tick(1.0, 4)
+        assert indexer._digester is not None
+        kept = indexer._digester._kept
+        return kept is None or kept.offsets == [made.rank(rank).events.stat().st_size for rank in range(4)]
+
+    wait_until(is_read, "the digest of all points")
     for writer in writers:
         writer.result("None", 4, None)
         writer.close()
