@@ -86,6 +86,7 @@ class HostedSession:
         self._killed: dict[int, float] = {}
         self._cell: RunFolder | None = None
         self._cell_hosts: list[str] = []
+        """When each rank was killed (seconds since the epoch)."""
         self._requests: RankRequests | None = None
         self._messages: list[tuple[int, int, dict[str, Any]]] = []
         fleet.elastic = True  # a host that fails later must not end the ranks of the others
@@ -103,7 +104,7 @@ class HostedSession:
         elif do == "stacks":
             self._fleet.stacks()
         elif do == "kill":
-            self._killed.setdefault(wish["rank"], time.monotonic())
+            self._killed.setdefault(wish["rank"], time.time())
             self._host(wish["rank"]).cells.kill(self._id(wish["rank"]))
         elif do == "message":
             self._host(wish["rank"]).cells.message(self._id(wish["rank"]), wish["message"])
@@ -193,9 +194,10 @@ class HostedSession:
             broken = rank.rank in self._refused or (rank.rank in self._asked and (host.failed or host.lost))
             return dataclasses.replace(rank, state=State.LOST) if broken else rank
         killed = self._killed.get(rank.rank)
-        waited_s = 0.0 if killed is None or host.away is None else time.monotonic() - killed
-        if waited_s > _KILL_AWAY_S and not process.over:
-            return dataclasses.replace(rank, state=State.LOST, pid=process.pid, ended=time.time())
+        if killed is not None and host.away is not None and not process.over:
+            ended = killed + _KILL_AWAY_S
+            if time.time() > ended:
+                return dataclasses.replace(rank, state=State.LOST, pid=process.pid, ended=ended)
         return rank_state(rank, process)
 
     def news(self) -> dict[str, Any]:
