@@ -171,10 +171,13 @@ class HostProcesses:
     def release(self) -> None:
         """Release the hosts. Blocks, for some seconds at most."""
         if self._handle is not None:
-            until = time.monotonic() + _RELEASE_S
             while self._telling is not None and not self._telling.done and time.monotonic() < until:
                 self._wait()
             call = self._caller.begin("release", handle=self._handle)
+        until = time.monotonic() + _RELEASE_S
+        while self._submitted is not None and time.monotonic() < until:
+            self._wait()  # what the call reserves would stay reserved
+            self._take_handle()
             while not call.done and time.monotonic() < until:
                 self._wait()
             if not call.done or call.failure is not None:
