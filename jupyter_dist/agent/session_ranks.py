@@ -126,7 +126,8 @@ class SessionRanks:
         do = wish["do"]
         if do == "file":
             self._write(wish, body)
-        elif do == "ready":
+            return {"is": "written"}  # the answer to a ping may be late, because files wait before the ping
+        if do == "ready":
             return {"is": "ready", "cell": wish["cell"], "why": self._make_ready(wish)}
         elif do == "heard":
             self._news = [each for each in self._news if each[0] > wish["number"]]

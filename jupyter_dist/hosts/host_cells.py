@@ -17,7 +17,8 @@ from .staged_files import Shipped
 
 __all__ = ["HostCells"]
 
-_PIECE = 1 << 18
+_PIECE = 1 << 17
+"""The agent answers each piece. On a slow line these answers show that the agent lives."""
 _MOST_WAITING = 1 << 20
 """Bytes of files that wait in the link. With more, the answer to a ping would arrive too late."""
 
@@ -70,6 +71,8 @@ class HostCells:
     def __init__(self, link: Link, arrivals: Mapping[str, Arrivals]) -> None:
         self._link, self._arrivals = link, arrivals
         self._agent = ""
+        self._is_met = False
+        """Whether this connection's agent has said who it is, and so which messages it has."""
         self._heard = self._number = 0
         self._unconfirmed: deque[dict[str, Any]] = deque()
         self._staging: deque[_Staging] = deque()
@@ -82,6 +85,7 @@ class HostCells:
 
     def hello(self) -> dict[str, Any]:
         """Return what the agent needs to know at the beginning of a connection."""
+        self._is_met = False
         have = {cell: arrivals.have() for cell, arrivals in self._arrivals.items()}
         return {"session": {"agent": self._agent, "heard": self._heard, "cells": have}}
 
@@ -94,6 +98,7 @@ class HostCells:
             # The processes of an earlier agent have ended, and with them those who would read the messages.
             self._agent, self._heard, self._number = told["agent"], 0, 0
             self._unconfirmed.clear()
+        self._is_met = True
         self._confirm(int(told["got"]))
         for message in self._unconfirmed:
             self._link.send(message)
@@ -116,7 +121,8 @@ class HostCells:
         self._number += 1
         numbered = {**header, "number": self._number}
         self._unconfirmed.append(numbered)
-        self._link.send(numbered)
+        if self._is_met:  # else `connected` sends it, and drops it for the ranks of an earlier agent
+            self._link.send(numbered)
 
     def stage(self, cell: str, files: Sequence[Shipped], ranks: Sequence[int]) -> None:
         """Begin to send the files of a cell. `ready` has the cell when the host has them."""
@@ -126,7 +132,7 @@ class HostCells:
 
     def advance(self) -> None:
         """Send further pieces of files, as far as the link takes them now."""
-        while self._staging and self._link.up and self._link.waiting < _MOST_WAITING:
+        while self._staging and self._is_met and self._link.up and self._link.waiting < _MOST_WAITING:
             staging = next((each for each in self._staging if not each.asked), None)
             if staging is None:
                 return
