@@ -159,13 +159,14 @@ class HostCells:
         elif kind == "got":
             self._confirm(int(header["number"]))
         elif kind == "ready":
-            self._end_staging(str(header["cell"]), header["why"])
+            why = header["why"]
+            self._end_staging(str(header["cell"]), why and f"its files cannot be written: {why}")
 
     def _end_staging(self, cell: str, why: str | None) -> None:
         for staging in [each for each in self._staging if each.cell == cell]:
             staging.close()
             self._staging.remove(staging)
-            self.ready[cell] = None if why is None else f"its files cannot be written: {why}"
+            self.ready[cell] = why
 
     def _confirm(self, number: int) -> None:
         while self._unconfirmed and self._unconfirmed[0]["number"] <= number:
