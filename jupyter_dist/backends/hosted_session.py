@@ -11,9 +11,11 @@ A session's supervisor sends wishes, and receives news. Both are JSON:
 
     {"messages": [[rank, number, message], …], "numbers": {rank: number}, "ready": [cell, why] or null,
      "stages": {rank: folder}, "memory": {rank: bytes}, "away": [rank, …], "ports": [port, …],
+     "not_kept": text or null,
      "poll": the states of the ranks, "started": whether there were ranks, "turn": the number of the news}
 
-`away` are the ranks whose host has no connection now.
+`away` are the ranks whose host has no connection now. `not_kept` says which files of the present cell could
+not be written on this machine.
 
 A rank's `number` counts its processes. News of an earlier process thus cannot be mistaken for the present's.
 """
@@ -84,9 +86,9 @@ class HostedSession:
         self._refused: dict[int, str] = {}
         """Ranks whose fresh process gets no GPUs, and why."""
         self._killed: dict[int, float] = {}
+        """When each rank was killed (seconds since the epoch)."""
         self._cell: RunFolder | None = None
         self._cell_hosts: list[str] = []
-        """When each rank was killed (seconds since the epoch)."""
         self._requests: RankRequests | None = None
         self._messages: list[tuple[int, int, dict[str, Any]]] = []
         fleet.elastic = True  # a host that fails later must not end the ranks of the others
@@ -219,8 +221,14 @@ class HostedSession:
             "stages": {rank: about.stage for rank, about in facts.items() if about is not None},
             "memory": {rank: memory.get(name) for name, rank in present.items()},
             "away": [rank for rank in self._starts if self._host(rank).away is not None],
+            "not_kept": self._not_kept(),
             "ports": list(self._fleet.ports(self._starts[0].host)),
         }
+
+    def _not_kept(self) -> str | None:
+        """Return which of the present cell's files could not be written here, and where they are."""
+        texts = [host.not_kept for host in self._fleet.members if host.not_kept is not None]
+        return "; ".join(text for text in texts if self._cell is not None and self._cell.id in text) or None
 
     def _ready(self) -> list[str | None] | None:
         """Return the present cell's id, and why a host cannot run it; None if hosts lack its files."""

@@ -20,7 +20,7 @@ __all__ = ["HostCells"]
 _PIECE = 1 << 17
 """The agent answers each piece. On a slow line these answers show that the agent lives."""
 _MOST_WAITING = 1 << 20
-"""Bytes of files that wait in the link. With more, the answer to a ping would arrive too late."""
+"""Bytes of files that wait in the link. Pings and messages for the ranks wait behind them."""
 
 
 @dataclass
@@ -145,7 +145,8 @@ class HostCells:
                 self._link.send(*piece)
             else:
                 staging.asked = True
-                self._link.send({"do": "ready", "cell": staging.cell, "ranks": list(staging.ranks)})
+                ready = {"do": "ready", "cell": staging.cell, "ranks": list(staging.ranks)}
+                self._link.send({**ready, "follows": list(self._arrivals)})
 
     def take(self, header: Mapping[str, Any]) -> None:
         """Process a frame of the agent."""
