@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import shutil
 import socket
@@ -19,6 +20,7 @@ from jupyter_dist.agent.children import Children
 from jupyter_dist.agent.session_ranks import FOLLOWED, SessionRanks
 from jupyter_dist.backends import hosted_session
 from jupyter_dist.backends.hosted_session import HostedSession
+from jupyter_dist.conformance.deadlines import wait_for_exit
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.hosts.arrivals import Arrivals
 from jupyter_dist.hosts.facts import HostProcess
@@ -90,7 +92,9 @@ def test_late_output_of_a_removed_cell_makes_no_folder(folder: RunFolder) -> Non
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[SessionRanks]:
     with selectors.DefaultSelector() as selector:
-        yield SessionRanks(str(tmp_path), Children(str(tmp_path)), selector)
+        made = SessionRanks(str(tmp_path), Children(str(tmp_path)), selector)
+        yield made
+        made._listener.close()
 
 
 def test_payloads_of_cells_that_are_not_followed_go_and_checkpoints_that_may_be_missing_stay(
@@ -133,11 +137,12 @@ def test_the_state_of_a_killed_rank_on_an_absent_host_is_the_same_each_time(
 
 
 def slow(source: socket.socket, target: socket.socket, is_slow: threading.Event) -> None:
-    while data := source.recv(16_384):
-        if is_slow.is_set():
-            time.sleep(len(data) / LINE)
-        target.sendall(data)
-    target.shutdown(socket.SHUT_WR)
+    with contextlib.suppress(OSError):  # the other end has left
+        while data := source.recv(16_384):
+            if is_slow.is_set():
+                time.sleep(len(data) / LINE)
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
 
 
 def test_files_arrive_over_a_slow_line_without_the_loss_of_the_connection(
@@ -145,7 +150,10 @@ def test_files_arrive_over_a_slow_line_without_the_loss_of_the_connection(
 ) -> None:
     monkeypatch.setattr(stream, "_SILENT_S", 1.5)
     monkeypatch.setattr(StreamLink, "ping_every_s", 0.3)
-    is_slow, opened = threading.Event(), []
+    is_slow = threading.Event()
+    opened: list[subprocess.Popen[bytes]] = []
+    threads: list[threading.Thread] = []
+    ends: list[socket.socket] = []
 
     def dial(host: str) -> Pipe:
         ours, far = socket.socketpair()
@@ -155,7 +163,9 @@ def test_files_arrive_over_a_slow_line_without_the_loss_of_the_connection(
         theirs.close()
         for source, target in ((far, near), (near, far)):
             event = is_slow if source is far else threading.Event()
-            threading.Thread(target=slow, args=(source, target, event), daemon=True).start()
+            threads.append(threading.Thread(target=slow, args=(source, target, event), daemon=True))
+            threads[-1].start()
+        ends.extend((far, near))
         return Pipe.of_socket(ours, "word")
 
     job = Job(folder.id, "ssh", 1, 0.0, "/tmp", sys.executable, "1", session={"name": "main"})
@@ -179,4 +189,8 @@ def test_files_arrive_over_a_slow_line_without_the_loss_of_the_connection(
     finally:
         is_slow.clear()
         fleet.release()
-    assert [program.wait(10) for program in opened] == [0]
+    assert [wait_for_exit(program) for program in opened] == [0]
+    for thread in threads:
+        thread.join(10)
+    for end in ends:
+        end.close()

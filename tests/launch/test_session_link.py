@@ -49,13 +49,15 @@ def test_a_kernel_with_many_open_files_asks_again(
         low.close()
         return channel.Channel(socket.socket(fileno=fd))
 
-    server = threading.Thread(target=serve)
+    server = threading.Thread(target=serve, daemon=True)
     server.start()
     monkeypatch.setattr(channel, "connect", connect)
     session = StoredSession(tmp_path, {"created": 1.0, "supervisor": {"host": socket.gethostname()}})
     try:
         assert [session_link.ask(session, {"ask": "about"}) for _ in range(2)] == [{"ok": 1}] * 2
     finally:
-        session_link._links.pop((str(tmp_path), os.getpid()))[1].close()
+        _, link = session_link._links.pop((str(tmp_path), os.getpid()), (0.0, None))
+        if link is not None:
+            link.close()
         server.join(10)
         listener.close()
