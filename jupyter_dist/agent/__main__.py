@@ -239,6 +239,8 @@ class Agent:
             self._children.signal(kill=True)
         elif do == "remove":
             self._end()
+            if self._session is not None:
+                self._session.close()
             remove(self._stage, keep_run=wish["keep_run"])
             self._say({"is": "released"})
         elif self._session is not None:
@@ -331,7 +333,8 @@ class Agent:
             if self._session is not None or not list(self._children):
                 remove(self._stage)  # no driver needs it: no process has run, or nobody resumes a session
         elif not self._termed:
-            default_s = TO_SAVE_S if self._children.handle_sigterm() else _TERM_S
+            saves = (self._session and self._session.handles_sigterm) or self._children.handle_sigterm()
+            default_s = TO_SAVE_S if saves else _TERM_S
             self._termed, self._term_s = True, default_s if self._stop_grace_s is None else self._stop_grace_s
             self._children.signal(kill=False, place_gone=self._place_gone)
         elif not self._killed and now - self._forsaken > self._term_s:

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..worker import layout
+from ..worker import layout, listing
 from ..worker.host.os_errors import reason
 from ..worker.host.usage import HostUsage, memory_bytes
 from ..worker.line_file import write_all
@@ -30,7 +30,7 @@ from .children import Child, Children
 from .frames import Frame
 from .line_times import LineTimes
 from .notices import write_notice
-from .tail import Tails, checkpoints
+from .tail import SAME_S, Tails, checkpoints
 
 __all__ = ["FOLLOWED", "SessionRanks"]
 
@@ -50,7 +50,9 @@ class _Cell:
         self.path = path
         self.tails, self.times, self.usage = Tails(path), LineTimes(path), HostUsage(path)
         self.sent: dict[str, float] = {}
-        """Checkpoints that this connection has received: path → modification time."""
+        """Checkpoints that were sent: path → modification time."""
+        self.received: dict[str, float] = {}
+        """Those of them that the driver surely has."""
         self.trouble: str | None = None
         """Why the driver's files cannot be written here."""
         self.held_since: float | None = None
@@ -60,6 +62,14 @@ class _Cell:
         for header, body in checkpoints(self.path, self.sent):
             self.sent[os.path.join("run", layout.CHECKPOINTS, header["path"])] = header["time"]
             yield header, body
+
+    def remove_received(self) -> None:
+        """Remove the checkpoints that the driver has. The folders stay: a later cell may write there."""
+        for path, when in self.received.items():
+            place = os.path.join(self.path, os.path.relpath(path, "run"))
+            with contextlib.suppress(OSError):
+                if abs(os.stat(place).st_mtime - when) <= SAME_S:
+                    os.unlink(place)
 
 
 class SessionRanks:
@@ -72,6 +82,8 @@ class SessionRanks:
         """The connections of the ranks by the ids of their processes."""
         self._cells: dict[str, _Cell] = {}
         """The newest cells, oldest first."""
+        self._kept: set[str] = set()
+        """The ids of the cells with a checkpoint that the driver could not write. It stays here."""
         self._busy: set[str] = set()
         """The ids of the processes that run a cell."""
         self._me = f"{os.getpid()}.{time.time()}"
@@ -81,6 +93,8 @@ class SessionRanks:
         """The numbers of the last message for the driver, and of the last one that this connection has."""
         self._news: list[tuple[int, dict[str, Any]]] = []
         """The messages for the driver that the driver has not confirmed."""
+        self._sent_before: dict[int, dict[str, dict[str, float]]] = {}
+        """The checkpoints of each cell that were sent before a message, by the message's number."""
         self._ticks = 0
         self._listener = channel.listen(Path(stage))
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
@@ -89,6 +103,16 @@ class SessionRanks:
     def is_busy(self) -> bool:
         """Return whether a rank runs a cell."""
         return bool(self._busy)
+
+    @property
+    def handles_sigterm(self) -> bool:
+        """Return whether a rank has set its own handler for SIGTERM in a cell that still runs."""
+        if not (self._busy and self._cells):
+            return False
+        newest = list(self._cells.values())[-1].path
+        ranks = [child.rank or 0 for child in self._children.running if child.id in self._busy]
+        notes = (os.path.join(layout.rank_path(newest, 0, rank), layout.SIGTERM_HANDLER) for rank in ranks)
+        return any(map(os.path.exists, notes))
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -103,15 +127,18 @@ class SessionRanks:
     def restart(self, told: Mapping[str, Any]) -> None:
         """Begin again for a new connection. `told`: what the driver has of the cells' files and messages."""
         heard = int(told["heard"]) if told["agent"] == self._me else 0
-        self._news, self._told = [each for each in self._news if each[0] > heard], heard
+        self._confirm(heard)
+        self._told = heard
+        self._sent_before.clear()
         have: Mapping[str, Mapping[str, int]] = told["cells"]
-        self._cells = {id_: cell for id_, cell in self._cells.items() if id_ in have}
+        for id_ in self._cells.keys() - have.keys():
+            self._drop(id_)
         for id_ in have:
             if os.path.isdir(os.path.join(self._root, id_)):
                 self._cell(id_)  # an earlier agent has ended in the middle of the cell
         for id_, cell in self._cells.items():
             cell.tails.restart(have[id_])
-            cell.sent.clear()
+            cell.sent = dict(cell.received)
 
     def tick(self) -> None:
         """Measure the ranks, and note when the logs have grown. Call this often."""
@@ -126,16 +153,27 @@ class SessionRanks:
         do = wish["do"]
         if do == "file":
             self._write(wish, body)
-        elif do == "ready":
+            return {"is": "written"}  # the answer to a ping may be late, because files wait before the ping
+        if do == "ready":
             return {"is": "ready", "cell": wish["cell"], "why": self._make_ready(wish)}
+        elif do == "keep":
+            self._kept.add(wish["cell"])
         elif do == "heard":
-            self._news = [each for each in self._news if each[0] > wish["number"]]
+            self._confirm(wish["number"])
         elif do in ("message", "kill", "tell cell"):
             if wish["number"] > self._got:
                 self._got = wish["number"]
                 self._pass_on(wish)
             return {"is": "got", "number": self._got}
         return None
+
+    def _confirm(self, number: int) -> None:
+        """Note that the driver has all messages up to this number, and what was sent before them."""
+        self._news = [each for each in self._news if each[0] > number]
+        for each in [each for each in self._sent_before if each <= number]:
+            for id_, sent in self._sent_before.pop(each).items():
+                if id_ in self._cells:
+                    self._cells[id_].received = sent
 
     def news(self) -> Iterator[Frame]:
         """Yield messages of the ranks, each after the files to which it refers, then other new output."""
@@ -149,6 +187,9 @@ class SessionRanks:
                     yield from self._files_of(message["of"], cell, header["rank"])
                     if self._holds(cell):
                         return
+                for id_, each in list(self._cells.items()):  # a cell may write in an earlier cell's folder
+                    yield from _marked(id_, each.checkpoints())
+                self._sent_before[number] = {id_: dict(each.sent) for id_, each in self._cells.items()}
             self._told = number
             yield header, b""
         present = self._present()
@@ -202,6 +243,8 @@ class SessionRanks:
     def _make_ready(self, wish: Mapping[str, Any]) -> str | None:
         """Make the folders of the cell's ranks. Returns why the cell cannot run here."""
         cell = self._cell(wish["cell"])
+        for old in self._cells.keys() - {wish["cell"], *wish["follows"]}:
+            self._drop(old)
         try:
             for rank in wish["ranks"]:
                 os.makedirs(layout.rank_path(cell.path, 0, rank), mode=0o700, exist_ok=True)
@@ -215,8 +258,21 @@ class SessionRanks:
         if id_ not in self._cells:
             self._cells[id_] = _Cell(os.path.join(self._root, id_))
             for old in list(self._cells)[:-FOLLOWED]:
-                _remove_values(self._cells.pop(old).path)
+                self._drop(old)
         return self._cells[id_]
+
+    def _drop(self, id_: str) -> None:
+        """Follow a cell no longer."""
+        cell = self._cells.pop(id_)
+        _remove_values(cell.path)
+        if id_ not in self._kept:
+            cell.remove_received()
+
+    def close(self) -> None:
+        """Remove what the driver has sent for its cells. The ranks have ended."""
+        for cell in self._cells.values():
+            _remove_values(cell.path)
+            shutil.rmtree(os.path.join(cell.path, layout.MODULES), ignore_errors=True)
 
     def _pass_on(self, wish: Mapping[str, Any]) -> None:
         if wish["do"] == "tell cell":
@@ -301,8 +357,8 @@ def _marked(cell: str, frames: Iterator[Frame]) -> Iterator[Frame]:
 
 
 def _remove_values(path: str) -> None:
-    """Remove what an old cell has received, except modules: a rank may import one of them later."""
-    for name in (layout.PAYLOAD, os.path.splitext(layout.PAYLOAD)[0] + layout.BUFFERS):
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(path, name))
-    shutil.rmtree(os.path.join(path, layout.CHECKPOINTS), ignore_errors=True)
+    """Remove the payloads of a cell, but no modules: a rank may import one of them later."""
+    for name in listing.names(path):
+        if name.endswith((os.path.splitext(layout.PAYLOAD)[1], layout.BUFFERS)):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(path, name))

@@ -280,7 +280,7 @@ def remove(stage: str, *, keep_run: bool = False) -> None:
     if keep_run:
         for entry in os.scandir(stage):
             if entry.is_dir(follow_symlinks=False):
-                if entry.name != "run":
+                if entry.name not in ("run", "cells"):
                     shutil.rmtree(entry.path, ignore_errors=True)
             else:
                 os.unlink(entry.path)

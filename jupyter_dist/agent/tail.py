@@ -11,7 +11,7 @@ from typing import Any
 from ..worker import layout
 from ..worker.host.os_errors import is_out_of_files, reason
 
-__all__ = ["PATHS", "WHOLE", "Tails", "checkpoints"]
+__all__ = ["PATHS", "SAME_S", "WHOLE", "Tails", "checkpoints"]
 
 WHOLE = (layout.RESULT_BUFFERS, layout.RESULT, layout.ERROR, layout.EXIT, layout.TRACE)
 """Files that exist complete or not at all. The agent sends them in this order."""
@@ -21,7 +21,7 @@ PATHS = re.compile(rf"{layout.ATTEMPTS}/\d+/(?:{layout.RANKS}/\d+/)?[A-Za-z0-9_-
 _PIECE = 1 << 16
 _LARGE_PIECE = 1 << 18
 _LIST_EVERY = 8
-_SAME_S = 1e-3
+SAME_S = 1e-3
 """Tolerance of file times, which a file system may round."""
 
 
@@ -40,7 +40,7 @@ def checkpoints(run: str, kept: Mapping[str, float]) -> Iterator[tuple[dict[str,
                 continue
             try:
                 when = kept.get(os.path.join("run", os.path.relpath(path, run)), -1.0)
-                if abs(os.fstat(fd).st_mtime - when) > _SAME_S:
+                if abs(os.fstat(fd).st_mtime - when) > SAME_S:
                     yield from _pieces(fd, os.path.relpath(path, root))
             finally:
                 os.close(fd)

@@ -11,9 +11,11 @@ A session's supervisor sends wishes, and receives news. Both are JSON:
 
     {"messages": [[rank, number, message], …], "numbers": {rank: number}, "ready": [cell, why] or null,
      "stages": {rank: folder}, "memory": {rank: bytes}, "away": [rank, …], "ports": [port, …],
+     "not_kept": text or null,
      "poll": the states of the ranks, "started": whether there were ranks, "turn": the number of the news}
 
-`away` are the ranks whose host has no connection now.
+`away` are the ranks whose host has no connection now. `not_kept` says which files of the present cell could
+not be written on this machine.
 
 A rank's `number` counts its processes. News of an earlier process thus cannot be mistaken for the present's.
 """
@@ -84,6 +86,7 @@ class HostedSession:
         self._refused: dict[int, str] = {}
         """Ranks whose fresh process gets no GPUs, and why."""
         self._killed: dict[int, float] = {}
+        """When each rank was killed (seconds since the epoch)."""
         self._cell: RunFolder | None = None
         self._cell_hosts: list[str] = []
         self._requests: RankRequests | None = None
@@ -103,7 +106,7 @@ class HostedSession:
         elif do == "stacks":
             self._fleet.stacks()
         elif do == "kill":
-            self._killed.setdefault(wish["rank"], time.monotonic())
+            self._killed.setdefault(wish["rank"], time.time())
             self._host(wish["rank"]).cells.kill(self._id(wish["rank"]))
         elif do == "message":
             self._host(wish["rank"]).cells.message(self._id(wish["rank"]), wish["message"])
@@ -193,9 +196,10 @@ class HostedSession:
             broken = rank.rank in self._refused or (rank.rank in self._asked and (host.failed or host.lost))
             return dataclasses.replace(rank, state=State.LOST) if broken else rank
         killed = self._killed.get(rank.rank)
-        waited_s = 0.0 if killed is None or host.away is None else time.monotonic() - killed
-        if waited_s > _KILL_AWAY_S and not process.over:
-            return dataclasses.replace(rank, state=State.LOST, pid=process.pid, ended=time.time())
+        if killed is not None and host.away is not None and not process.over:
+            ended = killed + _KILL_AWAY_S
+            if time.time() > ended:
+                return dataclasses.replace(rank, state=State.LOST, pid=process.pid, ended=ended)
         return rank_state(rank, process)
 
     def news(self) -> dict[str, Any]:
@@ -217,8 +221,14 @@ class HostedSession:
             "stages": {rank: about.stage for rank, about in facts.items() if about is not None},
             "memory": {rank: memory.get(name) for name, rank in present.items()},
             "away": [rank for rank in self._starts if self._host(rank).away is not None],
+            "not_kept": self._not_kept(),
             "ports": list(self._fleet.ports(self._starts[0].host)),
         }
+
+    def _not_kept(self) -> str | None:
+        """Return which of the present cell's files could not be written here, and where they are."""
+        texts = [host.not_kept for host in self._fleet.members if host.not_kept is not None]
+        return "; ".join(text for text in texts if self._cell is not None and self._cell.id in text) or None
 
     def _ready(self) -> list[str | None] | None:
         """Return the present cell's id, and why a host cannot run it; None if hosts lack its files."""

@@ -27,6 +27,11 @@ class Arrivals:
         self._keepers: dict[str, str] = {}
         """The host from which each checkpoint file was received."""
 
+    @property
+    def is_removed(self) -> bool:
+        """Return whether the user has removed the run."""
+        return not self._folder.job.exists()
+
     def have(self) -> dict[str, int]:
         """Return the size of each file in bytes. An agent continues from there."""
         self._sizes, self._part = {}, {}

@@ -17,9 +17,10 @@ from .staged_files import Shipped
 
 __all__ = ["HostCells"]
 
-_PIECE = 1 << 18
+_PIECE = 1 << 17
+"""The agent answers each piece. On a slow line these answers show that the agent lives."""
 _MOST_WAITING = 1 << 20
-"""Bytes of files that wait in the link. With more, the answer to a ping would arrive too late."""
+"""Bytes of files that wait in the link. Pings and messages for the ranks wait behind them."""
 
 
 @dataclass
@@ -70,6 +71,8 @@ class HostCells:
     def __init__(self, link: Link, arrivals: Mapping[str, Arrivals]) -> None:
         self._link, self._arrivals = link, arrivals
         self._agent = ""
+        self._is_met = False
+        """Whether this connection's agent has said who it is, and so which messages it has."""
         self._heard = self._number = 0
         self._unconfirmed: deque[dict[str, Any]] = deque()
         self._staging: deque[_Staging] = deque()
@@ -82,6 +85,7 @@ class HostCells:
 
     def hello(self) -> dict[str, Any]:
         """Return what the agent needs to know at the beginning of a connection."""
+        self._is_met = False
         have = {cell: arrivals.have() for cell, arrivals in self._arrivals.items()}
         return {"session": {"agent": self._agent, "heard": self._heard, "cells": have}}
 
@@ -94,6 +98,7 @@ class HostCells:
             # The processes of an earlier agent have ended, and with them those who would read the messages.
             self._agent, self._heard, self._number = told["agent"], 0, 0
             self._unconfirmed.clear()
+        self._is_met = True
         self._confirm(int(told["got"]))
         for message in self._unconfirmed:
             self._link.send(message)
@@ -116,7 +121,8 @@ class HostCells:
         self._number += 1
         numbered = {**header, "number": self._number}
         self._unconfirmed.append(numbered)
-        self._link.send(numbered)
+        if self._is_met:  # else `connected` sends it, and drops it for the ranks of an earlier agent
+            self._link.send(numbered)
 
     def stage(self, cell: str, files: Sequence[Shipped], ranks: Sequence[int]) -> None:
         """Begin to send the files of a cell. `ready` has the cell when the host has them."""
@@ -126,7 +132,7 @@ class HostCells:
 
     def advance(self) -> None:
         """Send further pieces of files, as far as the link takes them now."""
-        while self._staging and self._link.up and self._link.waiting < _MOST_WAITING:
+        while self._staging and self._is_met and self._link.up and self._link.waiting < _MOST_WAITING:
             staging = next((each for each in self._staging if not each.asked), None)
             if staging is None:
                 return
@@ -139,7 +145,8 @@ class HostCells:
                 self._link.send(*piece)
             else:
                 staging.asked = True
-                self._link.send({"do": "ready", "cell": staging.cell, "ranks": list(staging.ranks)})
+                ready = {"do": "ready", "cell": staging.cell, "ranks": list(staging.ranks)}
+                self._link.send({**ready, "follows": list(self._arrivals)})
 
     def take(self, header: Mapping[str, Any]) -> None:
         """Process a frame of the agent."""
@@ -153,13 +160,14 @@ class HostCells:
         elif kind == "got":
             self._confirm(int(header["number"]))
         elif kind == "ready":
-            self._end_staging(str(header["cell"]), header["why"])
+            why = header["why"]
+            self._end_staging(str(header["cell"]), why and f"its files cannot be written: {why}")
 
     def _end_staging(self, cell: str, why: str | None) -> None:
         for staging in [each for each in self._staging if each.cell == cell]:
             staging.close()
             self._staging.remove(staging)
-            self.ready[cell] = None if why is None else f"its files cannot be written: {why}"
+            self.ready[cell] = why
 
     def _confirm(self, number: int) -> None:
         while self._unconfirmed and self._unconfirmed[0]["number"] <= number:

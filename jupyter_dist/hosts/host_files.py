@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..worker.host.os_errors import reason
+from ..worker.session import place
 from .arrivals import Arrivals
 from .links.link import Link
 
@@ -30,8 +31,8 @@ class HostFiles:
         """
         is_checkpoint = header["is"] == "checkpoint"
         arrivals = self._cells.get(header["cell"]) if "cell" in header else self._arrivals
-        if arrivals is None:
-            return  # an old cell, whose late output is not followed any more
+        if arrivals is None or ("cell" in header and arrivals.is_removed):
+            return  # late output of an old cell, or of a cell that the user has removed
         try:
             if is_checkpoint:
                 arrivals.keep(header, body, self._link.host)
@@ -42,4 +43,8 @@ class HostFiles:
                 raise
             what = "a checkpoint" if is_checkpoint else "what its ranks wrote last"
             why = f"on host {self._link.host} cannot be written here ({reason(error)})"
-            self.not_kept = f"{what} {why}: it stays there in {os.path.join(str(self._link.stage), 'run')!r}"
+            there = os.path.join(str(self._link.stage), "run")
+            if "cell" in header:
+                there = os.path.join(str(self._link.stage), place.CELLS, header["cell"])
+                self._link.send({"do": "keep", "cell": header["cell"]})
+            self.not_kept = f"{what} {why}: it stays there in {there!r}"

@@ -75,7 +75,7 @@ def _connected(session: StoredSession) -> Iterator[channel.Channel]:
     """
     key = str(session.path), os.getpid()
     created, link = _links.pop(key, (None, None))
-    if link is not None and (created != session.about["created"] or select.select([link], [], [], 0)[0]):
+    if link is not None and (created != session.about["created"] or _is_readable(link)):
         link.close()  # of an earlier session, or the other end is closed
         link = None
     if link is None:
@@ -90,6 +90,12 @@ def _connected(session: StoredSession) -> Iterator[channel.Channel]:
         link.close()
     else:
         _links[key] = session.about["created"], link
+
+
+def _is_readable(link: channel.Channel) -> bool:
+    poll = select.poll()  # `select.select` refuses the descriptors of a kernel with more than 1024 files
+    poll.register(link, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _refuse_elsewhere(session: StoredSession) -> None:

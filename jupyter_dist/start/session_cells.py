@@ -146,9 +146,12 @@ def call_in_session(
     plan: Plan,
     origin: Origin,
     given: Mapping[str, Any],
-    seen: Mapping[str, str] | None = None,
+    assigned: str | None = None,
 ) -> Run:
-    """Start `fn(*args, **kwargs)` in the plan's session. Does not wait for it. Raises DistError."""
+    """Start `fn(*args, **kwargs)` in the plan's session. Does not wait for it. Raises DistError.
+
+    `assigned`: a name that the call assigns in place of the notebook's present value.
+    """
     import sys
 
     main = sys.modules["__main__"].__dict__
@@ -156,7 +159,8 @@ def call_in_session(
     def choose(plan: Plan, about: Mapping[str, Any]) -> session_names.Choice:
         where = session_names.Where(plan.run.session or "", about, is_here(plan))
         choice = session_names.choose_for_call((fn, args, dict(kwargs)), main, where)
-        choice.seen.update(seen or {})
+        if assigned is not None:
+            choice.seen.update(session_names.seen_value(assigned, main, where))
         return choice
 
     def capture(plan: Plan, choice: session_names.Choice) -> Any:

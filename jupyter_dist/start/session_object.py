@@ -89,10 +89,7 @@ class Session:
     def __setitem__(self, name: str, value: Any) -> None:
         """Assign a name on every rank. The name then belongs to the ranks."""
         _check_name(name)
-        main = sys.modules["__main__"].__dict__
-        seen = digest(main[name], main) if name in main else None
-        run = self._quietly(calls.assign, {name: value}, seen={} if seen is None else {name: seen})
-        run.raise_for_state()
+        self._quietly(calls.assign, {name: value}, assigned=name).raise_for_state()
 
     def scatter(self, name: str, parts: Sequence[Any]) -> None:
         """Assign a name on every rank: `parts[0]` on rank 0, and so on.
@@ -160,14 +157,14 @@ class Session:
         fn: Callable[..., Any],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        seen: Mapping[str, str] | None = None,
+        assigned: str | None = None,
     ) -> Run:
         given = self._now()
         plan = make_plan(given, spelled_as_flags=False)
-        return call_in_session(fn, args, kwargs, plan, origin_of_call(fn), given, seen)
+        return call_in_session(fn, args, kwargs, plan, origin_of_call(fn), given, assigned)
 
-    def _quietly(self, fn: Callable[..., Any], *args: Any, seen: Mapping[str, str] | None = None) -> Run:
-        run = self._start(fn, args, {}, seen)
+    def _quietly(self, fn: Callable[..., Any], *args: Any, assigned: str | None = None) -> Run:
+        run = self._start(fn, args, {}, assigned)
         try:
             return run.wait()
         except KeyboardInterrupt:

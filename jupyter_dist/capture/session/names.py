@@ -7,7 +7,7 @@ any other name is sent if its content differs from what the ranks have.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from .. import source as _source
 from ..payload_builder import hidden_names
 from ..payload_size import LARGE
 
-__all__ = ["Choice", "choose", "choose_for_call"]
+__all__ = ["Choice", "Where", "choose", "choose_for_call", "seen_value"]
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,19 @@ def choose_for_call(values: Collection[Any], namespace: dict[str, Any], where: W
     return _choose(set(trace.reads), set(), namespace, where)
 
 
+def seen_value(name: str, namespace: dict[str, Any], where: Where) -> dict[str, str]:
+    """Return the digest of the notebook's value of a name, as `Choice.seen` has it."""
+    found = _digest(where)(namespace[name], namespace) if name in namespace else None
+    return {} if found is None else {name: found}
+
+
+def _digest(where: Where) -> Callable[..., str | None]:
+    return functools.partial(content.digest, copies_below=0 if where.here else LARGE)
+
+
 def _choose(reads: set[str], writes: set[str], namespace: dict[str, Any], where: Where) -> Choice:
     choice, about = Choice(), where.about
-    digest = functools.partial(content.digest, copies_below=0 if where.here else LARGE)
+    digest = _digest(where)
     owned, sent, seen, uses = set(about["owned"]), about["sent"], about["seen"], about["uses"]
     hidden = hidden_names(namespace)
     choice.without |= owned

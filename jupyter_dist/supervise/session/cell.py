@@ -89,6 +89,8 @@ class CellCaller:
         self._signalled: set[int] = set()
         self._checks: dict[int, list[str]] | None = None
         self._running = False
+        self._waits = "the session's ranks are starting"
+        """What the cell waits for before it runs."""
         self.changed = False
         """Whether a rank has answered since the last look of the attempt."""
 
@@ -171,13 +173,14 @@ class CellCaller:
                 else:
                     self._over(rank, State.STOPPED)
             state = RankState.overall(self._states)
-        detail = processes.detail or (None if self._running else "the session's ranks are starting")
+        detail = processes.detail or (None if self._running else self._waits)
         return Poll(state, tuple(self._states), self._ranks.pids, detail=detail)
 
     def _try_to_begin(self) -> None:
         if not self._ranks.ready(self._request.ranks):
             return
         if not self._ranks.processes.staged(self._request.folder):
+            self._waits = "the cell's files are on their way to the hosts"
             return
         if self._checks is None:
             self._checks = {}

@@ -92,7 +92,7 @@ class Session(Protocol):
         ...
 
     def loss(self) -> str | None:
-        """Return the sentence about the ranks that have ended, and about what they had."""
+        """Return what is lost with ranks that have ended, and which files could not be copied to here."""
         ...
 
 

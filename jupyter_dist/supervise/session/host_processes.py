@@ -168,10 +168,18 @@ class HostProcesses:
     def stacks(self) -> None:
         self._wish(do="stacks")
 
+    @property
+    def not_kept(self) -> str | None:
+        found: str | None = self._news.get("not_kept")
+        return found
+
     def release(self) -> None:
         """Release the hosts. Blocks, for some seconds at most."""
+        until = time.monotonic() + _RELEASE_S
+        while self._submitted is not None and time.monotonic() < until:
+            self._wait()  # what the call reserves would stay reserved
+            self._take_handle()
         if self._handle is not None:
-            until = time.monotonic() + _RELEASE_S
             while self._telling is not None and not self._telling.done and time.monotonic() < until:
                 self._wait()
             call = self._caller.begin("release", handle=self._handle)
@@ -179,6 +187,8 @@ class HostProcesses:
                 self._wait()
             if not call.done or call.failure is not None:
                 log(f"the release of the hosts failed: {call.failure or 'no answer'}")
+            elif call.value is not None:
+                log(str(call.value))
         self._caller.close()
 
     def _wait(self) -> None:

@@ -59,6 +59,11 @@ class SessionProcesses(Protocol):
         """Ask the ranks to write their stacks."""
         ...
 
+    @property
+    def not_kept(self) -> str | None:
+        """Return which files of the present cell could not be copied to this machine, and where they are."""
+        ...
+
     def release(self) -> None:
         """Release what is reserved for the ranks. Their processes have ended."""
         ...
@@ -100,6 +105,7 @@ class LocalProcesses:
     """Processes of this machine, whose connections the session's server accepts itself."""
 
     failed: str | None = None
+    not_kept: str | None = None
     has_news = False
 
     def __init__(self, job: Job, folder: RunFolder) -> None:

@@ -188,7 +188,7 @@ class Server:
             self.write()
 
     def loss(self) -> str | None:
-        return self._recovery.loss()
+        return "; ".join(filter(None, [self._recovery.loss(), self.ranks.processes.not_kept])) or None
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):

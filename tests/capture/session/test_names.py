@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.capture.session.names import Choice, Where, choose
+from jupyter_dist.capture.session.names import Choice, Where, choose, seen_value
 from jupyter_dist.worker.session.content import digest
 
 EMPTY: dict[str, Any] = {"owned": [], "sent": {}, "seen": {}, "names": {}, "uses": {}}
@@ -51,6 +51,7 @@ def test_a_mapped_file_that_has_changed_is_sent_to_ranks_elsewhere(tmp_path: Pat
         return choose("array", "In[1]", 0, names, Where("main", {**EMPTY, "sent": sent}, here)).sent
 
     first = {here: sent({}, here=here) for here in (True, False)}
+    assert [seen_value("array", names, Where("main", EMPTY, here)) for here in first] == [*first.values()]
     assert [sent(first[here], here=here) for here in (True, False)] == [{}, {}]
     array[5] = 1
     assert sent(first[True], here=True) == {}  # the ranks see the change in the file
