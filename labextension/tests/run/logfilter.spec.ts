@@ -100,17 +100,17 @@ describe('the lines of a log that are shown', () => {
     source.lines = ['ERROR 1'];
     const node = await show(source);
     await vi.waitFor(() => expect(lines(node)).toEqual(['1ERROR 1']));
-    let go: () => void = () => {};
+    const held: { answer?: () => void } = {};
     const search = source.logSearch.bind(source);
-    const held = vi.spyOn(source, 'logSearch').mockImplementationOnce(async (...asked) => {
+    vi.spyOn(source, 'logSearch').mockImplementationOnce(async (...asked) => {
       const found = await search(...asked);
-      await new Promise<void>(resolve => (go = resolve));
+      await new Promise<void>(resolve => (held.answer = resolve));
       return found;
     });
     level(node, 'error');
-    await vi.waitFor(() => expect(held).toHaveBeenCalled());
+    await vi.waitFor(() => expect(held.answer).toBeDefined());
     source.grow('ERROR 2');
-    go();
+    held.answer?.();
     await vi.waitFor(() => expect(lines(node)).toEqual(['1ERROR 1', '2ERROR 2']), 4000);
   });
 
