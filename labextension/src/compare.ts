@@ -3,7 +3,7 @@ import type { IEnvironment } from './answers/runs';
 import { over } from './compare/axis';
 import { diffNode } from './compare/codediff';
 import { differences, differencesNode } from './compare/differences';
-import { AxisChoice, isEpoch, wholeLine } from './run/axis';
+import { axesOf, AxisChoice, wholeLine } from './run/axis';
 import { Chart } from './run/chart';
 import { placeText, reason, runState, type IContext } from './run/context';
 import { CurvesReading } from './run/curvesreading';
@@ -172,7 +172,7 @@ export class CompareView implements IDisposable {
   private _draw(): void {
     this._drawLegend();
     this._drawDifferences();
-    this._axis.epochs = this._runs.some(({ curves }) => curves?.names.some(isEpoch));
+    this._axis.known = this._runs.flatMap(({ curves }) => (curves ? axesOf(curves) : []));
     const moved = this._runs.map(one => over(one.curves, this._axis.axis, startOf(one.run)));
     const curves = merge(moved.map((one, index) => (this._runs[index].shown ? one : null)));
     const all = merge(moved);

@@ -9,13 +9,16 @@ after the attempt has ended. Before that, it is in a page's `partial`.
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from ...errors import DistError, InputError
 from ...folder import RunFolder
@@ -31,6 +34,7 @@ from ..answers.logs import LogLine, LogPage, PartialLine, SearchResult
 from ..answers.media import Place
 from .line_index import MAX_CHARS, LineIndex, RawLine, cut_text
 from .merged_log import AllIndex
+from .segments import Columns
 from .time_index import times_of
 
 __all__ = ["AttemptLogs", "OneLog", "download", "lines", "opened", "page", "page_of", "search"]
@@ -43,8 +47,11 @@ _CROWDED_CHARS = 500
 """Characters shown of a line, if the lines before it on the page have two million characters."""
 _KEPT = 32
 _CHUNK = 1 << 20
-_NEAR = 32
-"""Lines that are so close to each other are read together."""
+_NEAR = 256
+"""Lines that are so close to each other are read together: the index has every 256th line."""
+T = TypeVar("T")
+_Row = tuple[tuple[int, ...], float, RawLine]
+"""Ranks of a line, its time, and the line."""
 _known: OrderedDict[tuple[Path, int], AttemptLogs] = OrderedDict()
 _known_lock = threading.Lock()
 
@@ -166,18 +173,14 @@ def page_of(
     start = max(0, total + start) if start < 0 else min(start, total)
     complete = logs.ended(status, rank) is not None
     folded = rank is None and launcher is None
-    rows: list[tuple[tuple[int, ...], float, RawLine]]
+    rows: list[_Row]
     if folded and logs.world_size > 1:
         columns = logs.all.refresh(ended=logs.ended(status, None))
-        rows = [
-            (row.ranks, row.time, RawLine(row.data, 0, row.whole))
-            for row in logs.all.rows(columns, start, count)
-        ]
+        rows = [*_of_all(logs, columns, start, count)]
         settled = total if complete else min(columns.stable, total)
     else:
         log = logs.one(status, rank, launcher)
-        ranks = () if log.rank is None else (log.rank,)
-        rows = [(ranks, *timed) for timed in _lines(log, start, count)]
+        rows = _timed(log, _raw(log, start, count))
         settled = total
     return {
         "attempt": logs.attempt,
@@ -185,7 +188,7 @@ def page_of(
         "total": total,
         "settled": settled,
         "complete": complete,
-        "lines": list(_shown(rows, start, folded=folded)),
+        "lines": list(_shown(rows, itertools.count(start), folded=folded)),
         "partial": [] if complete or start + count < total else _partial(logs, status, rank, launcher),
     }
 
@@ -202,12 +205,28 @@ def lines(
     if len(wanted) > _MAX_COUNT or (wanted and wanted[0] < 0):
         raise InputError(f"numbers must be at most {_MAX_COUNT} numbers of lines, from 0")
     logs, status = opened(folder, attempt, rank, launcher)
-    known = set(wanted)
-    found: list[LogLine] = []
-    for start, stop in _spans(wanted):
-        read = page_of(logs, status, rank, start, stop - start, launcher)["lines"]
-        found += [line for line in read if line["n"] in known]
-    return found
+    folded = rank is None and launcher is None
+    # The log is refreshed once, however many lines are far from each other.
+    if folded and logs.world_size > 1:
+        columns = logs.all.refresh(ended=logs.ended(status, None))
+        rows = _picked(wanted, partial(_of_all, logs, columns))
+    else:
+        log = logs.one(status, rank, launcher)
+        log.index.refresh(ended=log.ended is not None)
+        read = _picked(wanted, partial(_raw, log))
+        rows = dict(zip(read, _timed(log, read.values()), strict=True))
+    return list(_shown(rows.values(), rows, folded=folded))
+
+
+def _picked(numbers: list[int], read: Callable[[int, int], Iterable[T]]) -> dict[int, T]:
+    """Return what `read(start, count)` yields for ascending numbers. Only the wanted lines are in memory."""
+    wanted = set(numbers)
+    return {
+        number: line
+        for start, stop in _spans(numbers)
+        for number, line in zip(range(start, stop), read(start, stop - start), strict=False)
+        if number in wanted
+    }
 
 
 def _spans(numbers: list[int]) -> Iterator[tuple[int, int]]:
@@ -219,19 +238,31 @@ def _spans(numbers: list[int]) -> Iterator[tuple[int, int]]:
             yield start, number + 1
 
 
-def _lines(log: OneLog, start: int, count: int) -> list[tuple[float, RawLine]]:
-    lines = list(log.index.read(start, count))
-    if log.ended is not None and len(lines) < count and start + len(lines) == log.index.count:
-        lines += log.index.rest()
-    times = times_of(log.times, [line.end for line in lines], log.ended or time.time())
-    return list(zip(times, lines, strict=True))
+def _of_all(logs: AttemptLogs, columns: Columns, start: int, count: int) -> Iterator[_Row]:
+    for row in logs.all.rows(columns, start, count):
+        yield row.ranks, row.time, RawLine(row.data, 0, row.whole)
 
 
-def _shown(
-    rows: Iterable[tuple[tuple[int, ...], float, RawLine]], start: int, *, folded: bool
-) -> Iterator[LogLine]:
+def _raw(log: OneLog, start: int, count: int) -> Iterator[RawLine]:
+    """Yield lines. After the end of the rank, a last line without a newline is one of them."""
+    number = start
+    for line in log.index.read(start, count):
+        number += 1
+        yield line
+    if log.ended is not None and number < start + count and number == log.index.count:
+        yield from log.index.rest()
+
+
+def _timed(log: OneLog, lines: Iterable[RawLine]) -> list[_Row]:
+    found = list(lines)
+    ranks = () if log.rank is None else (log.rank,)
+    times = times_of(log.times, [line.end for line in found], log.ended or time.time())
+    return [(ranks, when, line) for when, line in zip(times, found, strict=True)]
+
+
+def _shown(rows: Iterable[_Row], numbers: Iterable[int], *, folded: bool) -> Iterator[LogLine]:
     room = _PAGE_CHARS
-    for number, (ranks, when, raw) in enumerate(rows, start):
+    for number, (ranks, when, raw) in zip(numbers, rows, strict=False):
         text, cut = cut_text(raw, MAX_CHARS if room > 0 else _CROWDED_CHARS)
         room -= len(text)
         line: LogLine = {

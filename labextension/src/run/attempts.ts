@@ -31,6 +31,12 @@ export class AttemptChoice {
     );
   }
 
+  /** Choose the current one. */
+  reset(): void {
+    this.chosen = null;
+    this.node.selectedIndex = 0;
+  }
+
   update(current: number): void {
     if (current === this._current) {
       return;

@@ -37,7 +37,7 @@ export function logRange(min: number | null, max: number | null): [number | null
 export function logTicks(min: number, max: number): number[] {
   const first = Math.floor(Math.log10(min));
   const last = Math.ceil(Math.log10(max));
-  const every = Math.ceil((last - first) / MOST_TICKS);
+  const every = Math.ceil((last - first) / MOST_TICKS) || 1;
   for (const parts of [[1], [1, 2, 5]]) {
     const ticks: number[] = [];
     for (let exponent = first; exponent <= last; exponent += every) {

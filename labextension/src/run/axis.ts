@@ -3,7 +3,7 @@ import type { IContext } from './context';
 import { el } from './dom';
 import { duration, value } from './format';
 import type { IBand, IRankCurve } from '../answers/metrics';
-import type { ICurve } from './source';
+import type { ICurve, ICurves } from './source';
 import type { Trans } from './trans';
 
 export type Axis = 'step' | 'time' | 'epoch';
@@ -15,6 +15,16 @@ const EPOCH = /^(epoch|trainer\/epoch|train\/epoch)$/;
 
 export function isEpoch(name: string): boolean {
   return EPOCH.test(name);
+}
+
+/** What curves can be drawn over. A snapshot has no times of ranks. */
+export function axesOf({ curves, names }: ICurves): Axis[] {
+  const timed = curves.every(({ band, ranks }) => {
+    const of = band ?? ranks[0];
+    return !of?.steps.length || of.times.length;
+  });
+  const axes: Axis[] = ['step', 'time', 'epoch'];
+  return axes.filter(one => one === 'step' || (one === 'time' ? timed : names.some(isEpoch)));
 }
 
 /** The places on an axis; undefined for steps. `start`: in seconds since the epoch. */
@@ -38,9 +48,15 @@ function epochs(curve: ICurve | undefined): Place {
     // While it is the same, the next one is under way.
     return epoch === null || (at > 0 && values[at - 1] === epoch) ? [] : [{ step, epoch }];
   });
+  let at = 1;
   return step => {
-    const next = known.findIndex(one => one.step >= step);
-    const at = Math.max(1, next < 0 ? known.length - 1 : next);
+    // From where the point before was: there may be thousands of points, and as many epochs.
+    while (at < known.length - 1 && known[at].step < step) {
+      at++;
+    }
+    while (at > 1 && known[at - 1].step >= step) {
+      at--;
+    }
     const [a, b] = [known[at - 1], known[at]];
     const passed = b ? ((b.epoch - a.epoch) * (step - a.step)) / (b.step - a.step || 1) : 0;
     return a ? Math.max(0, a.epoch + passed) : null;
@@ -119,35 +135,35 @@ export function placeName(axis: Axis, x: number, trans: Trans): string {
 export class AxisChoice {
   readonly node: HTMLElement;
   private readonly _list: HTMLSelectElement;
-  private readonly _epochs: HTMLOptionElement;
+  private _known: readonly Axis[] = [];
 
   constructor(
     { trans, signal }: IContext,
     private _axis: Axis,
     changed: (axis: Axis) => void
   ) {
-    this._epochs = el('option', { value: 'epoch', hidden: true }, trans('epochs'));
     this._list = el(
       'select',
       { class: 'jpd-input', 'aria-label': trans('What curves are drawn over') },
       el('option', { value: 'step' }, trans('steps')),
       el('option', { value: 'time' }, trans('time')),
-      this._epochs
+      el('option', { value: 'epoch' }, trans('epochs'))
     );
     const choose = () => changed((this._axis = this._list.value as Axis));
     this._list.addEventListener('change', choose, { signal });
     this.node = el('label', { class: 'jpd-smoothing' }, el('span', {}, trans('over')), this._list);
-    this.epochs = false;
+    this.known = ['step'];
   }
 
-  /** The axis that was chosen, or steps where no epochs are known. */
+  /** The axis that was chosen, or steps while it is not known. */
   get axis(): Axis {
-    return this._axis === 'epoch' && this._epochs.hidden ? 'step' : this._axis;
+    return this._known.includes(this._axis) ? this._axis : 'step';
   }
 
-  /** Whether epochs are known. */
-  set epochs(known: boolean) {
-    this._epochs.hidden = !known;
+  /** What curves can be drawn over. */
+  set known(known: readonly Axis[]) {
+    this._known = known;
+    [...this._list.options].forEach(one => (one.hidden = !known.includes(one.value as Axis)));
     this._list.value = this.axis;
   }
 }

@@ -289,8 +289,8 @@ export class Chart {
 
   private _key(event: KeyboardEvent): void {
     const plot = this._plot;
-    if (!plot || !this._data.xs.length) {
-      return;
+    if (!plot || !this._data.xs.length || event.ctrlKey || event.metaKey || event.altKey) {
+      return; // Ctrl and + enlarge the page
     }
     const [first, end] = plot.series[0].idxs ?? [0, this._data.xs.length - 1];
     const now = plot.cursor.idx ?? end;

@@ -2,13 +2,18 @@
 
 export type LogLevel = 'all' | 'warning' | 'error';
 
-/** Capitals near the line's beginning, also behind a colour, or the letter that glog and absl begin with. */
-const marked = (words: string, letters: string) =>
-  `.{0,72}?(?:(?<![\\w-])|\\[[\\d;]*m)(?:${words})(?![\\w-])|[${letters}]\\d{4} \\d`;
-const ERROR = `${marked('CRITICAL|FATAL|ERROR', 'EF')}|Traceback \\(most recent|[\\w.]*(?:Error|Exception)\\b`;
+/** Capitals near the line's beginning, also behind a colour, or the letter that glog and absl begin with.
+ *
+ * What stands before a word is looked at behind it: Python finds a word at once, but not an alternative. */
+const marked = (letters: string, ...words: string[]) =>
+  [
+    `[${letters}]\\d{4} \\d`,
+    ...words.map(word => `.{0,72}${word}(?![\\w-])(?:(?<![\\w-]${word})|(?<=[\\d[]m${word}))`)
+  ].join('|');
+const ERROR = `${marked('EF', 'CRITICAL', 'FATAL', 'ERROR')}|Traceback \\(most recent|[\\w.]*(?:Error|Exception)\\b`;
 const LEVELS: Record<LogLevel, string> = {
   all: '',
-  warning: `${marked('WARNING|WARN', 'W')}|[\\w./:<> -]*Warning: |${ERROR}`,
+  warning: `${marked('W', 'WARNING', 'WARN')}|[\\w./:<> -]*Warning: |${ERROR}`,
   error: ERROR
 };
 

@@ -197,8 +197,10 @@ export class Logs {
     this._update();
   }
 
-  /** Show a rank's log at its last line with a text. */
+  /** Show a rank's log of the current attempt at its last line with a text. */
   async find(rank: number, text: string): Promise<void> {
+    this._attempts.reset();
+    this._close();
     this.select(rank, true);
     this.node.scrollIntoView({ block: 'nearest' });
     await this._search.findLast(text);
@@ -264,6 +266,7 @@ export class Logs {
   set ended(ended: boolean) {
     if (ended !== this._ended) {
       this._ended = ended;
+      this._search.grown(); // by the last lines
       if (ended && this._shown && !this._shown.pages.complete) {
         void this._shown.pages.tail(NEWEST); // the last lines
       }

@@ -173,8 +173,15 @@ export class LogSearch {
 
   /** The log has grown. If it does so all the time, that puts off no search, and takes none back. */
   grown(): void {
-    if (this._asks && this._timer === undefined && !this._search) {
-      this._timer = setTimeout(() => void this._find(true), AGAIN_MS);
+    if (this._asks && this._timer === undefined) {
+      this._timer = setTimeout(() => {
+        this._timer = undefined;
+        if (this._search) {
+          this.grown(); // it has not read what has come since
+        } else {
+          void this._find(true);
+        }
+      }, AGAIN_MS);
     }
   }
 

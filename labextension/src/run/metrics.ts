@@ -1,5 +1,5 @@
 /** All metrics of a run, and what they have in common: smoothing, axis, which ranks. */
-import { AxisChoice, isEpoch, placeOn, type Place } from './axis';
+import { axesOf, AxisChoice, isEpoch, placeOn, type Place } from './axis';
 import { Chart, type IChartHost } from './chart';
 import { logControl, smoothingControl } from './chartcontrols';
 import { chartSettings, keepChartSettings, type IChartSettings } from './chartsettings';
@@ -211,7 +211,7 @@ export class Metrics {
   }
 
   private _draw(): void {
-    if (!this._curves || this._context.signal.aborted) {
+    if (!this._curves || !this._run || this._context.signal.aborted) {
       return;
     }
     const { curves, names: all, problem } = this._curves;
@@ -229,7 +229,7 @@ export class Metrics {
     let found = 0;
     this._shown = [];
     if (this._axis) {
-      this._axis.epochs = all.some(isEpoch);
+      this._axis.known = axesOf(this._curves);
     }
     const drawn = this._drawn();
     for (const { prefix, names } of grouped(all, this._settings.pinned)) {
@@ -275,12 +275,16 @@ export class Metrics {
     const charts = found.map(curve => this._chart(curve));
     this._shown.push(...names);
     const nodes = charts.map(chart => chart.node);
-    // Moved only where others stand there: a node that is moved loses its focus.
+    // Moved only where others stand there.
     if (
       nodes.length !== section.grid.children.length ||
       nodes.some((node, i) => node !== section.grid.children[i])
     ) {
+      const focused = document.activeElement as HTMLElement | null;
       section.grid.replaceChildren(...nodes);
+      if (section.grid.contains(focused)) {
+        focused?.focus({ preventScroll: true });
+      }
     }
     const over = this._run !== null && ended(this._run.state);
     charts.forEach((chart, i) => {

@@ -218,7 +218,8 @@ export async function pageOfLines(
   read: (numbers: readonly number[]) => Promise<ILogLine[]>
 ): Promise<ILogPage> {
   const first = start < 0 ? Math.max(0, numbers.length + start) : start;
-  const wanted = numbers.slice(first, first + count);
+  // No more than an address has room for.
+  const wanted = numbers.slice(first, first + Math.min(count, PAGE));
   const found = wanted.length ? await read(wanted) : [];
   const lines = found.map((line, i) => ({ ...line, number: line.n, n: first + i }));
   return { start: first, total: numbers.length, complete: true, lines };

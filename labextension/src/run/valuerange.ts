@@ -66,7 +66,7 @@ export class ValueRange {
     return first === null || last === null || first < last
       ? [first, last]
       : low === null
-        ? [last - 1, last]
+        ? [Math.max(last - 1, (floor + last) / 2), last]
         : [first, first + 1];
   }
 

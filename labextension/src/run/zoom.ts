@@ -15,11 +15,13 @@ const PIXELS_OF_A_LINE = 16;
 export function zoomed(plot: uPlot, x: number, by: number): IZoom | null {
   const { min = 0, max = 0 } = plot.scales.x;
   const xs = plot.data[0];
+  const [first, last] = [xs[0], xs[xs.length - 1]];
+  // Another chart may have led to where this one has no data.
   const zoom = {
-    min: Math.max(xs[0], x - (x - min) * by),
-    max: Math.min(xs[xs.length - 1], x + (max - x) * by)
+    min: Math.max(Math.min(first, min), x - (x - min) * by),
+    max: Math.min(Math.max(last, max), x + (max - x) * by)
   };
-  return zoom.min <= xs[0] && zoom.max >= xs[xs.length - 1] ? null : zoom;
+  return zoom.min <= first && zoom.max >= last ? null : zoom;
 }
 
 /** The same for the wheel, with Ctrl or ⌘; undefined for another turn, which scrolls the page. */

@@ -95,6 +95,25 @@ describe('the lines of a log that are shown', () => {
     await vi.waitFor(() => expect(lines(node).length).toBe(6));
   });
 
+  it('are also those that come while a search is under way', async () => {
+    const source = new FakeSource(runInfo(1));
+    source.lines = ['ERROR 1'];
+    const node = await show(source);
+    await vi.waitFor(() => expect(lines(node)).toEqual(['1ERROR 1']));
+    const held: { answer?: () => void } = {};
+    const search = source.logSearch.bind(source);
+    vi.spyOn(source, 'logSearch').mockImplementationOnce(async (...asked) => {
+      const found = await search(...asked);
+      await new Promise<void>(resolve => (held.answer = resolve));
+      return found;
+    });
+    level(node, 'error');
+    await vi.waitFor(() => expect(held.answer).toBeDefined());
+    source.grow('ERROR 2');
+    held.answer?.();
+    await vi.waitFor(() => expect(lines(node)).toEqual(['1ERROR 1', '2ERROR 2']), 4000);
+  });
+
   it('are those of a level, whoever has logged them', async () => {
     const source = new FakeSource(runInfo(1));
     source.lines = [
@@ -124,16 +143,21 @@ describe('the lines of a log that are shown', () => {
   });
 
   it('begin at the traceback of the rank that failed first', async () => {
-    const source = new FakeSource(runInfo(2, 'failed'));
+    const source = new FakeSource(runInfo(2, 'failed', { attempt: 1 }));
     source.lines = ['first', 'Traceback (most recent call last):', 'ValueError: no', 'last'];
     source.cardTold = CARD;
     source.errorList = [{ ...ERROR, rank: 1 }];
     const node = await show(source);
     await vi.waitFor(() => byName(node, 'Go to the traceback in the log'));
     level(node, 'warning');
+    const attempts = node.querySelector<HTMLSelectElement>('.jpd-logs select')!;
+    attempts.selectedIndex = 1;
+    attempts.dispatchEvent(new Event('change'));
     byName(node, 'Go to the traceback in the log').click();
     await vi.waitFor(() => expect(text(node, '.jpd-row-current')).toMatch(/^2Traceback/));
     expect(lines(node).length).toBe(4);
     expect(text(node, '[role=tab][aria-selected=true]')).toBe('1');
+    expect(attempts.selectedIndex).toBe(0);
+    expect(source.asked.at(-1)).not.toContain('attempt');
   });
 });

@@ -318,6 +318,8 @@ describe('the axes', () => {
     );
   });
 
+  it('are none of a range that is none', () => expect(logTicks(1e16, 1e16)).toEqual([]));
+
   it('tell ticks apart', () => {
     expect(tickTexts([0, 0.5, 1])).toEqual(['0', '0.5', '1']);
     expect(tickTexts([0.99981, 0.99982])).toEqual(['0.99981', '0.99982']);

@@ -226,6 +226,13 @@ describe('what is chosen for the charts', () => {
     const list = named<HTMLSelectElement>(node, 'What curves are drawn over');
     const offered = [...list.options].filter(one => !one.hidden).map(one => one.value);
     expect(offered).toEqual(['step', 'time']);
+    choose(node, 'time');
+    // A snapshot has no times.
+    plots.drawn = [];
+    const ranks = loss.ranks.map(one => ({ ...one, times: [] }));
+    const kept = await charts(null, { ...loss, ranks });
+    expect(named<HTMLSelectElement>(kept, 'What curves are drawn over').value).toBe('step');
+    expect(last().data[0]).toEqual([0, 10, 20]);
   });
 
   it('is a zoom by the wheel with Ctrl, around the pointer; without, the page scrolls', async () => {
@@ -243,6 +250,12 @@ describe('what is chosen for the charts', () => {
     expect(named(node, 'Reset zoom').hidden).toBe(false);
     turn(1000, true);
     expect(named(node, 'Reset zoom').hidden).toBe(true);
+    // Where another chart has led, there may be no data.
+    last().setScale('x', { min: 30, max: 50 });
+    turn(-1000, true);
+    expect(last().scales.x).toEqual({ min: 20, max: 30 });
+    const larger = { key: '+', ctrlKey: true, cancelable: true };
+    expect(box.dispatchEvent(new KeyboardEvent('keydown', larger))).toBe(true);
   });
 
   it('is a range of values, of which one end may follow the data', async () => {
@@ -265,6 +278,11 @@ describe('what is chosen for the charts', () => {
     type(high, '');
     type(low, '7');
     expect(range()).toEqual([7, 8]);
+    type(low, '');
+    type(high, '0.5');
+    expect(range()).toEqual([-0.5, 0.5]);
+    node.querySelector<HTMLElement>('[title="Logarithmic axis"]')?.click();
+    expect(range()).toEqual([0.25, 0.5]);
   });
 
   it('is kept for the next run of the notebook, pinned charts first', async () => {
@@ -272,8 +290,10 @@ describe('what is chosen for the charts', () => {
     const node = await charts('a.ipynb', ...curves);
     const names = (of: HTMLElement) =>
       [...of.querySelectorAll('.jpd-chart-name')].map(one => one.textContent);
+    named(node, 'Pin c: show it first').focus();
     named(node, 'Pin c: show it first').click();
     expect(names(node)).toEqual(['c', 'a', 'b']);
+    expect(document.activeElement).toBe(named(node, 'Pin c: show it first'));
     choose(node, 'time');
     const slider = named<HTMLInputElement>(node, 'Smoothing');
     slider.value = '0.5';

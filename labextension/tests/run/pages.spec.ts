@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from 'vitest';
-import { LogPages } from '../../src/run/pages';
+import { LogPages, pageOfLines } from '../../src/run/pages';
 import { FakeSource, runInfo } from './fakesource';
 
 function make(total: number) {
@@ -22,6 +22,20 @@ describe('the pages of a log', () => {
     await vi.waitFor(() => expect(pages.line(0)?.text).toBe('line 0'));
     expect(pages.ensure(0, 30)).toBe(true);
     expect(source.asked).toEqual(['0 -200 200', '0 0 200']);
+  });
+
+  it('of some lines alone ask for as many as an address has room for', async () => {
+    const numbers = Array.from({ length: 1000 }, (_, n) => 2 * n);
+    const read = vi.fn(async (asked: readonly number[]) =>
+      asked.map(n => ({ n, rank: 0, time: 0, text: `${n}` }))
+    );
+    const pages = new LogPages((start, count) => pageOfLines(numbers, start, count, read), vi.fn());
+    const found: number[] = [];
+    for await (const lines of pages.read(0, 1000)) {
+      found.push(...lines.map(line => Number(line.text)));
+    }
+    expect(found).toEqual(numbers);
+    expect(Math.max(...read.mock.calls.map(([asked]) => asked.length))).toBe(200);
   });
 
   it('keep few pages of a log of any length', async () => {
