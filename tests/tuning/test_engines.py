@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import pytest
 
 from jupyter_dist.errors import Unreachable
@@ -37,8 +35,8 @@ def test_a_scheduler_knows_the_trials_that_ended_before_a_restart(scheduler: str
 class _Service:
     """Does not answer its first stop."""
 
-    called: ClassVar[str] = "tuning job x"
-    known_as: ClassVar[str] = "training_job"
+    called = "tuning job x"
+    known_as = "training_job"
 
     def __init__(self) -> None:
         self.stops = 0
