@@ -64,7 +64,7 @@ class Condition:
         return _COMPARISONS[self.comparison](value, self.bound)
 
     def __str__(self) -> str:
-        return f"{self.metric}{self.comparison}{self.bound:g}"
+        return f"{self.metric}{self.comparison}{self.bound:.15g}"
 
 
 def read_scheduler(text: str) -> Scheduler:

@@ -199,8 +199,9 @@ class Run:
         """All runs of the platform's experiment that has this run (`--experiment`), a row for each.
 
         The columns are name, component, trial, state, started and ended, then a column for each parameter,
-        for the last value of each metric, and for the address of each input and output. The rows include runs
-        of other people, tuning runs and their trials. Blocks while the platform is asked. Raises DistError if
+        for the last value of each metric, and for the address of each input and output. A parameter or metric
+        with the name of one of the first columns gets an underscore, as in `state_`. The rows include runs of
+        other people, tuning runs and their trials. Blocks while the platform is asked. Raises DistError if
         the run is in no experiment. Only `sagemaker` has experiments.
         """
         return run_experiment.frame(self.job)

@@ -95,13 +95,13 @@ class _Client:
         except DistError as error:
             return JobStatus(self._seen.state, (), str(error))
         status = str(told["HyperParameterTuningJobStatus"])
-        stops_early = told["HyperParameterTuningJobConfig"].get("TrainingJobEarlyStoppingType") == "Auto"
+        is_over = status not in _BEGINS
         for each in jobs:
-            self._note(each, stops_early and status not in ("Stopping", "Stopped"))
+            self._note(each, self._search.prunes and status not in ("Stopping", "Stopped"), is_over=is_over)
         state = State.RUNNING if jobs else State.PENDING
         detail = f"tuning job {self._name}: {status}, {count(len(jobs), 'training job')}"
         end = None
-        if status not in _BEGINS and RUNNING not in self._states.values():
+        if is_over and RUNNING not in self._states.values():
             why = " ".join(str(told.get("FailureReason") or "").split())
             said = f"tuning job {self._name} has ended: {status}" + (f": {why[:1000]}" if why else "")
             end = JobEnd(
@@ -110,10 +110,11 @@ class _Client:
         self._seen = JobStatus(state, (), detail, end)
         return self._seen
 
-    def _note(self, job: Mapping[str, Any], stops_early: bool) -> None:
+    def _note(self, job: Mapping[str, Any], stops_early: bool, *, is_over: bool) -> None:
         """Write what is new about a training job to the ledger.
 
-        `stops_early`: the service ends jobs early, and nobody has stopped the tuning job.
+        `stops_early`: the service ends jobs early, and nobody has stopped the tuning job. `is_over`: the
+        tuning job has ended, so that no objective follows.
         """
         name, status = str(job["TrainingJobName"]), str(job["TrainingJobStatus"])
         if name not in self._states:
@@ -124,6 +125,8 @@ class _Client:
             self._states[name] = RUNNING
         if self._states[name] != RUNNING or status in _BEGINS:
             return
+        if status == "Completed" and job.get("ObjectiveStatus") == "Pending" and not is_over:
+            return  # the service still reads the objective
         objective = (job.get("FinalHyperParameterTuningJobObjectiveMetric") or {}).get("Value")
         reason = " ".join(str(job.get("FailureReason") or "").split())[:1000] or None
         state = {"Completed": SUCCEEDED, "Stopped": PRUNED if stops_early else STOPPED}.get(status, FAILED)

@@ -73,13 +73,19 @@ class Objective:
         self._attempt = -1
         self._offsets: dict[int, int] = {}
         self._series: dict[int, list[tuple[int, float]]] = {}
+        self._enough: dict[int, int] = {}
+        """After how many values a rank's objective has first met a condition."""
         self.names: set[str] = set()
         """Names of all metrics that the trial logs."""
 
     @property
     def series(self) -> list[tuple[int, float]]:
-        """Return (step, value) in the order in which they were logged."""
-        return self._series[min(self._series)][: self._most] if self._series else []
+        """Return (step, value) in the order in which they were logged, without those that do not count."""
+        if not self._series:
+            return []
+        rank = min(self._series)
+        limits = [limit for limit in (self._most, self._enough.get(rank)) if limit is not None]
+        return self._series[rank][: min(limits, default=None)]
 
     @property
     def reached(self) -> str:
@@ -110,12 +116,13 @@ class Objective:
         attempt = max(self._folder.attempts(), default=0)
         if attempt != self._attempt:
             self._attempt, self._offsets, self._series, self._met = attempt, {}, {}, ""
+            self._enough = {}
         for rank in self._folder.ranks(attempt):
             self._read(rank)
         if self._reads_log and (final or time.monotonic() - self._looked > _PATTERNS_EVERY_S):
             self._looked = time.monotonic()
             if self._in_log:
-                self._series = {}
+                self._series, self._enough = {}, {}
             for point in points.points(self._folder, attempt):
                 self.names.add(point.name)
                 self._meet(point.name, point.value)
@@ -156,3 +163,5 @@ class Objective:
     def _take(self, rank: int, step: int | None, value: float) -> None:
         series = self._series.setdefault(rank, [])
         series.append((len(series) if step is None else step, value))
+        if any(one.metric == self._metric and one.holds(value) for one in self._conditions):
+            self._enough.setdefault(rank, len(series))

@@ -53,6 +53,7 @@ OTHERS = {
     "a configuration of the user": "Trainer().lr",
     "an argument that never was": "model.fit(x, x, wrokers=2)",
     "a method that never was": "model.fti(x, x)",
+    "no model": "None.fit_generator(x)",
 }
 PROGRAM = """
 import json, os, sys, traceback

@@ -35,11 +35,18 @@ def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayNodes]:
         yield found
 
 
-def test_weak_trials_end_and_good_ones_reach_max_t(ray: RayNodes) -> None:
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        "asha(max_t=8,grace_period=2,reduction_factor=2)",
+        "median(max_t=8,grace_period=2,min_samples_required=1)",
+    ],
+)
+def test_weak_trials_end_and_good_ones_reach_max_t(ray: RayNodes, scheduler: str) -> None:
     asked = {
         **{"backend": "ray", "address": ray.address, "gpus_per_worker": 0, "np": 1},
         **{"tune": {"lr": "choice(4,3,2,1)"}, "objective": "max:score", "strategy": "grid"},
-        **{"parallel": 2, "scheduler": "asha(max_t=8,grace_period=2,reduction_factor=2)"},
+        **{"parallel": 2, "scheduler": scheduler},
     }
     run = start_cell(ENDLESS, {}, make_plan(asked), Origin("In[1]", Path.cwd()))
     wait_for_end(run)

@@ -227,6 +227,7 @@ def test_a_scheduler_and_conditions_end_trials() -> None:
     assert reader.status(first).reason == "the trial has reached max_t=3"
     assert "pruned at step " in str(reader.status(weak).reason)
     assert reader.status(enough).reason == "the trial has reached score>=9"
+    assert run.trials["value"].tolist()[2] == 9, "not a later value, which is worse"
     assert run.best.id == enough.id
 
 
@@ -237,7 +238,7 @@ def _endless(lr: int) -> None:
     import jupyter_dist as dist
 
     for number in itertools.count():
-        dist.log(score=lr, step=10 * number)
+        dist.log(score=lr - number if lr == 9 else lr, step=10 * number)
         time.sleep(0.02)
 
 

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from ...cluster_form import Form
 from ...option_fields import flag
+from ...text.confidential import has_form_of_a_key
 from ..hosted import RankEnvironmentOptions
 from ..ranks.tensorflow_roles import Chief, ParameterServers
 from ..shared_options.agent import Duration, Line, LocalFile, OtherPythonOptions, grace_field
@@ -27,6 +28,11 @@ def _packages(value: tuple[str, ...]) -> tuple[str, ...]:
     for each in value:
         if not each.strip() or not each.isprintable():
             raise ValueError(f"needs a package such as torch==2.8.0, got {each!r:.100}")
+        if has_form_of_a_key(each):
+            raise ValueError(
+                "has a package whose address contains a password or a token. The run's files would store it. "
+                "Name the package in a file, and write --conda-file FILE"
+            )
     return value
 
 

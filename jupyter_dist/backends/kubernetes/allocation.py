@@ -58,6 +58,8 @@ class PodAllocation:
         where = self._options.mailbox
         self._mail = None if where is None else PodMailbox(where, folder)
         self._words: dict[str, str] = {}
+        self._since = ""
+        """When the job was created. The pods of an earlier TrainJob of the same name have the same labels."""
         self._told, self._looked = "the cluster is asked for pods", 0.0
 
     @classmethod
@@ -173,6 +175,7 @@ class PodAllocation:
         if self._mail is not None:
             self._mail.leave_files()
         made = self._make(self._objects.jobs, job_object(self._job, self.handle["made_by"]))
+        self._since = str(made["metadata"].get("creationTimestamp") or "")
         if self._mail is not None:
             secret = self._mail.secret(made, secret_name(self._job, self.handle["made_by"]))
             self._make(self._core("secrets"), secret)
@@ -228,7 +231,7 @@ class PodAllocation:
         if pods is not None:
             slots = self._options.most(self._job.world_size)
             wanted = sum(self._replicas.values()) or len(slots)
-            live = [pod for pod in pods.values() if not pod["metadata"].get("deletionTimestamp")]
+            live = [pod for pod in pods.values() if self._is_live(pod["metadata"])]
             for pod in live:
                 why = never_starts(pod) or (ending_of(pod) if self._limits is None else None)
                 if why is not None:
@@ -247,6 +250,10 @@ class PodAllocation:
                 self._looked = time.monotonic()
                 self._told = self._why(wanted, live)
         return False
+
+    def _is_live(self, meta: Mapping[str, Any]) -> bool:
+        created = str(meta.get("creationTimestamp") or self._since)
+        return created >= self._since and not meta.get("deletionTimestamp")
 
     def _found(self, pods: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether enough pods for an elastic run's first ranks are running."""

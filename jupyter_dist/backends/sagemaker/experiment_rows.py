@@ -44,16 +44,23 @@ def experiment_rows(job: Job) -> list[dict[str, Any]]:
 
 
 def _row(one: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of a component. Of equal names, the last one counts."""
+    """Return the columns of a component.
+
+    A parameter or metric with the name of one of the first columns gets an underscore. Of other equal names,
+    the last one counts.
+    """
     artifacts = {**(one.get("InputArtifacts") or {}), **(one.get("OutputArtifacts") or {})}
-    return {
+    first = {
         "name": one.get("DisplayName") or one["TrialComponentName"],
         "component": one["TrialComponentName"],
         "trial": ", ".join(str(each["TrialName"]) for each in one.get("Parents") or ()),
         "state": (one.get("Status") or {}).get("PrimaryStatus"),
         "started": one.get("StartTime"),
         "ended": one.get("EndTime"),
+    }
+    more = {
         **{name: next(iter(value.values())) for name, value in (one.get("Parameters") or {}).items()},
         **{each["MetricName"]: each.get("Last") for each in one.get("Metrics") or ()},
         **{name: value.get("Value") for name, value in artifacts.items()},
     }
+    return {**first, **{f"{name}_" if name in first else name: value for name, value in more.items()}}

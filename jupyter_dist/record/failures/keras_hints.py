@@ -21,7 +21,8 @@ _ARGUMENTS = {
     "lr": "write learning_rate=",
     "max_queue_size": _LOADING,
     "nb_epoch": "write epochs=",
-    "period": "write save_freq=, which counts batches: period=N is save_freq=N * steps_per_epoch",
+    "period": "write save_freq=, which counts batches: period=N is save_freq=N * steps_per_epoch. With "
+    "Lightning, write every_n_epochs=",
     "sample_weight_mode": "remove it. Keras 3 finds the mode in the shape of sample_weight",
     "target_tensors": "remove it, and give the targets to fit()",
     "use_multiprocessing": _LOADING,
@@ -84,7 +85,11 @@ def _arguments(call: str, names: list[str]) -> list[str]:
 
 
 def _attribute(kind: str | None, module: str, name: str) -> list[str]:
-    if name in _METHODS and (kind or module.partition(".")[0] in ("keras", "tensorflow", "tf_keras")):
+    if (
+        name in _METHODS
+        and kind != "NoneType"
+        and (kind or module.partition(".")[0] in ("keras", "tensorflow", "tf_keras"))
+    ):
         return [f"Keras 3 has no {name}(): {_METHODS[name]}"]
     if name in _OF_TENSORFLOW_1 and module.partition(".")[0] == "tensorflow":
         return [f"TensorFlow 2 has no {name}: {_OF_TENSORFLOW_1[name]}"]

@@ -79,21 +79,26 @@ class OptunaEngine:
 
     def learn(self, trial: Trial, *, of_parent: bool = False) -> None:
         states = {SUCCEEDED: "COMPLETE", PRUNED: "PRUNED", RUNNING: "RUNNING"}
-        state = self._optuna.trial.TrialState[states.get(trial.state, "FAIL")]
+        judged = self._search.scheduler is not None and not of_parent and trial.state != RUNNING
+        state = self._optuna.trial.TrialState["RUNNING" if judged else states.get(trial.state, "FAIL")]
         given = to_optuna(self._search, trial.parameters)
         self._study.add_trial(
             self._optuna.trial.create_trial(
                 state=state,
                 params=given,
                 distributions={name: self._space[name] for name in given},
-                value=trial.value if trial.state == SUCCEEDED else None,
-                intermediate_values=dict(self._points(trial.steps)),
+                value=trial.value if trial.state == SUCCEEDED and not judged else None,
+                intermediate_values={} if judged else dict(self._points(trial.steps)),
             )
         )
-        if trial.state == RUNNING and not of_parent:
+        if (trial.state == RUNNING or judged) and not of_parent:
             foreign_names.require("tuning/engines/optuna_engine")
             newest = self._study.get_trials(deepcopy=False)[-1]
             self._asked[trial.number] = self._optuna.trial.Trial(self._study, newest._trial_id)
+        if judged:  # again, because a scheduler compares later trials with what it has judged
+            for _ in self._reports(trial.number, trial.steps):
+                self._asked[trial.number].should_prune()
+            self.tell(trial.number, trial.state, trial.value, trial.steps)
 
     def ask(self, number: int) -> Proposal | None:
         if self._search.strategy == "grid":

@@ -6,6 +6,7 @@ package.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ _ENDLESS = 1 << 30
 _OBJECTIVE = "objective"
 _VALUES = "values"
 """The time of schedulers: how many values a trial has logged."""
+_UNPAUSED: Mapping[str, Any] = {"min_time_slice": math.inf}
+"""MedianStoppingRule pauses a trial for another one that waits. A run cannot be paused."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def make(run_id: str) -> Parts:
             import ray
 
             self.desk = ray.get_actor(name, namespace=NAMESPACE)
-            self.at, self.value = 0, None
+            self.at, self.values = 0, 0
             ray.get(self.desk.begin.remote(self.trial_id, dict(config)))
 
         def reset_config(self, config: Any) -> bool:
@@ -96,13 +99,14 @@ def make(run_id: str) -> Parts:
                 point, end = ray.get(self.desk.next.remote(self.trial_id, self.at))
                 if point is not None:
                     self.at += 1
-                    self.value = point[1]
-                    return {_OBJECTIVE: self.value, _VALUES: point[0]}
+                    self.values = point[0]
+                    return {_OBJECTIVE: point[1], _VALUES: self.values}
                 if end is not None:
                     state, value = end
                     if state != "succeeded":
                         raise RuntimeError(f"the run of this trial has {state}")
-                    return {_OBJECTIVE: value, "done": True}
+                    # Schedulers compare later results of other trials with this one, at its time.
+                    return {_OBJECTIVE: value, _VALUES: self.values, "done": True}
                 time.sleep(0.05)
 
         def save_checkpoint(self, checkpoint_dir: str) -> Any:
@@ -203,7 +207,7 @@ def _scheduler(search: Search) -> Any:
         own = dict(asked.own)
         if asked.kind == "median":
             del own["max_t"]
-            return schedulers.MedianStoppingRule(time_attr=_VALUES, **own)
+            return schedulers.MedianStoppingRule(time_attr=_VALUES, **own, **_UNPAUSED)
         # Tune's HyperBandScheduler pauses trials, and a run cannot be paused. Several brackets of ASHA do
         # the same without pauses. The tuning loop ends a trial after max_t values, because it has succeeded.
         return schedulers.ASHAScheduler(
@@ -213,7 +217,7 @@ def _scheduler(search: Search) -> Any:
         return schedulers.ASHAScheduler(max_t=_ENDLESS, grace_period=1, reduction_factor=3)
     if search.early_stopping:
         least = max(2, min(5, search.max_jobs // 4))
-        return schedulers.MedianStoppingRule(grace_period=0, min_samples_required=least)
+        return schedulers.MedianStoppingRule(grace_period=0, min_samples_required=least, **_UNPAUSED)
     return schedulers.FIFOScheduler()
 
 

@@ -58,14 +58,17 @@ class _TuningJob:
         platform_client = SageMakerClient(self._account, asked, self._run)
         mailbox = Mailbox(mailbox_of(asked, region), self._folder, store=platform_client.store)
         platform_client.upload_code(mailbox)
-        for name in tuning_names(asked, self._run):
+        *exact, own = tuning_names(asked, self._run)
+        for name in (*exact, own):
             request = platform_client.tuning(self._search, self._trial, name, mailbox)
             try:
                 with self._account.asking("start a tuning job") as client:
                     client.create_hyper_parameter_tuning_job(**request)
             except InUse:
-                if not self._find():
-                    print(f"the account has another tuning job {name}", flush=True)
+                if name != own:
+                    if self._find():  # an earlier call has started it
+                        break
+                    print(f"the account has another tuning job {name}, so this one is {own}", flush=True)
                     continue
             self._called(name)
             break

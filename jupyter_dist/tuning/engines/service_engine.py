@@ -6,6 +6,7 @@ trial's run. The backend finds the job by its name, and the mailbox by the same 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -76,8 +77,8 @@ class ServiceEngine:
         self._known: set[str] = set()
         self._new: deque[tuple[str, Mapping[str, Value]]] = deque()
         self._jobs: dict[int, str] = {}
-        self._begun = self._stopped = False
-        self._looked = -_LOOK_EVERY_S
+        self._begun = self._stopped = self._stop_answered = False
+        self._looked = self._stop_sent = -math.inf
         self._ended: str | None = None
 
     def learn(self, trial: Trial, *, of_parent: bool = False) -> None:
@@ -112,16 +113,22 @@ class ServiceEngine:
         return None if self._new else self._ended
 
     def stop(self) -> None:
-        if not self._stopped:
-            self._stopped = True
-            try:
-                self._service.stop()
-            except DistError as error:
-                # The tuning may not have begun, or may have ended.
-                print(f"{self._service.called} was not stopped: {error}", flush=True)
+        self._stopped = True
+        now = time.monotonic()
+        if self._stop_answered or now - self._stop_sent < _LOOK_EVERY_S:
+            return
+        self._stop_sent = now
+        try:
+            self._service.stop()
+            self._stop_answered = True
+        except DistError as error:
+            # The tuning may not have begun, or may have ended. If a retry may help, a later turn stops it.
+            self._stop_answered = not isinstance(error, Unreachable | CredentialsExpired)
+            print(f"{self._service.called} was not stopped: {error}", flush=True)
 
     def close(self) -> None:
         if self._ended is None:
+            self._stop_sent = -math.inf
             self.stop()
         if self._begun:
             self._service.close()

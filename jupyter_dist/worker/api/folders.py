@@ -46,7 +46,7 @@ def input(name: str = "training", epoch: int = 0) -> Path:
         )
     if epoch < 0:
         raise ValueError(f"the epochs of an input count from 0, got epoch={epoch}")
-    if not _is_pipe(name, path):
+    if not _is_pipe(path):
         return Path(path)
     fifo, until = Path(f"{path}_{operator.index(epoch)}"), time.monotonic() + _NEXT_EPOCH_S
     while not fifo.exists():
@@ -59,10 +59,10 @@ def input(name: str = "training", epoch: int = 0) -> Path:
     return fifo
 
 
-def _is_pipe(name: str, path: str) -> bool:
+def _is_pipe(path: str) -> bool:
     """Return whether the input has a FIFO for each epoch. The container's toolkit says the modes."""
     modes = json.loads(os.environ.get("SM_INPUT_DATA_CONFIG") or "{}")
-    mode = (modes.get(name) or {}).get("TrainingInputMode")
+    mode = (modes.get(Path(path).name) or {}).get("TrainingInputMode")
     return mode == "Pipe" or (Path(f"{path}_0").exists() and not Path(path).exists())
 
 

@@ -314,5 +314,8 @@ def test_an_environment_from_a_conda_file(tmp_path: Path) -> None:
     assert odd is not None
     packages = odd[1]["properties"]["condaFile"].partition("pip:\n")[2].splitlines()[:2]
     assert packages == ["  - a[b]>=2", '  - "x @ git+https://h/r#egg=x: y"']
+    with pytest.raises(InputError, match=r"password or a token.*write --conda-file FILE") as refused:
+        make_plan(read_command_line("--backend azureml --pip git+https://ada:s3cr3t@host/repository").given)
+    assert "s3cr3t" not in str(refused.value)
     with pytest.raises(InputError, match="--environment cannot be combined with --pip"):
         make_plan(read_command_line(f"{LINE} --pip torch").given)

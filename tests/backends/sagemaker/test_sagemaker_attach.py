@@ -69,6 +69,7 @@ def signed_in(plane: SageMakerPlane, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setenv("JUPYTER_DIST_RUNS", str(tmp_path / "runs"))
     yield
     plane.heal()
+    plane.tuning.reads.set()
     for job in plane.active():
         plane.stop(job.name)
     until(lambda: not plane.active(), "all jobs to end")
@@ -126,13 +127,19 @@ def test_a_tuning_job_is_shown_with_its_trials(plane: SageMakerPlane) -> None:
         "ParameterRanges": ranges,
     }
     request = {"HyperParameterTuningJobName": "theirs-tuned", "HyperParameterTuningJobConfig": config}
+    plane.tuning.reads.clear()
     plane.answer("CreateHyperParameterTuningJob", {**request, "TrainingJobDefinition": definition})
     run = attach("sagemaker:theirs-tuned")
     assert attach("sagemaker:theirs-tuned").id == run.id
-    until(lambda: len(run.trials) == 2, "its trials")
+    job = plane.tuning.jobs["theirs-tuned"]
+    until(lambda: len(job.tried) == 2 and not plane.active(), "the end of the training jobs")
+    before = _lists(plane)
+    until(lambda: _lists(plane) > before + 1, "a look at their objectives, which nobody has read yet")
+    assert list(run.trials["state"]) == ["running"] * 2
+    plane.tuning.reads.set()
     wait_for_end(run)
     assert run.state is State.SUCCEEDED, run.status.reason
-    table, job = run.trials, plane.tuning.jobs["theirs-tuned"]
+    table = run.trials
     assert list(table["state"]) == ["succeeded"] * 2
     assert list(table["value"]) == [1 / 40] * 2
     assert list(table["job"]) == list(job.tried)
@@ -145,6 +152,10 @@ def test_a_tuning_job_is_shown_with_its_trials(plane: SageMakerPlane) -> None:
         _ = run.best
     with pytest.raises(DistError, match="only runs on sagemaker have experiments"):
         _ = run.experiment
+
+
+def _lists(plane: SageMakerPlane) -> int:
+    return plane.requests.count("ListTrainingJobsForHyperParameterTuningJob")
 
 
 def test_ranks_of_mpi_are_told_apart_and_curves_are_drawn(plane: SageMakerPlane) -> None:

@@ -53,6 +53,9 @@ class TuningJobs:
     def __init__(self, plane: SageMakerPlane) -> None:
         self._plane = plane
         self.jobs: dict[str, TuningJob] = {}
+        self.reads = threading.Event()
+        """Whether the service reads the objectives of training jobs that have ended."""
+        self.reads.set()
 
     def answer(self, call: str, told: dict[str, Any]) -> dict[str, Any]:
         name = told.get("HyperParameterTuningJobName", "")
@@ -144,6 +147,7 @@ class TuningJobs:
                 time.sleep(0.05)
             while any(self._plane.jobs[name].active for name in job.tried):
                 time.sleep(0.05)
+            self.reads.wait()
         except Exception as error:
             job.reason, job.status = f"{type(error).__name__}: {error}", "Failed"
             self._plane.own_faults.note("a tuning job")
@@ -188,7 +192,9 @@ class TuningJobs:
         kept = ("TrainingJobName", "TrainingJobArn", "TrainingJobStatus", "CreationTime")
         often = ("TrainingStartTime", "TrainingEndTime", "FailureReason")
         summary = {key: told[key] for key in (*kept, *often) if key in told}
-        value = None if self._plane.jobs[name].active else self.objective(job, name)
+        is_read = self.reads.is_set() and not self._plane.jobs[name].active
+        value = self.objective(job, name) if is_read else None
+        summary["ObjectiveStatus"] = "Pending" if not is_read else "Failed" if value is None else "Succeeded"
         if value is not None:
             config = job.request["HyperParameterTuningJobConfig"]
             metric = config["HyperParameterTuningJobObjective"]["MetricName"]

@@ -342,16 +342,16 @@ boot.end(0, orderly=True)
 
 def test_an_epoch_of_a_pipe_is_its_own_fifo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SageMaker makes the next one when somebody has read the one before."""
-    path, modes = tmp_path / "training", {"training": {"TrainingInputMode": "Pipe"}}
+    path, modes = tmp_path / "Training", {"Training": {"TrainingInputMode": "Pipe"}}
     monkeypatch.setenv("SM_CHANNEL_TRAINING", str(path))
     monkeypatch.setenv("SM_INPUT_DATA_CONFIG", json.dumps(modes))
-    first = tmp_path / "training_0"
-    os.mkfifo(first)
+    os.mkfifo(tmp_path / "Training_0")
 
     def serve() -> None:
         for epoch in range(2):
-            fifo = tmp_path / f"training_{epoch}"
+            fifo = tmp_path / f"Training_{epoch}"
             if epoch:
+                (tmp_path / "Training_0").unlink()
                 os.mkfifo(fifo)
             fifo.write_text(f"epoch {epoch}")
 
@@ -362,5 +362,5 @@ def test_an_epoch_of_a_pipe_is_its_own_fifo(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(ValueError, match="count from 0"):
         dist.input("training", epoch=-1)
     monkeypatch.setenv("SM_INPUT_DATA_CONFIG", "{}")
-    first.unlink()
+    (tmp_path / "Training_1").unlink()
     assert dist.input("training", epoch=1) == path, "a folder is the same in each epoch"
