@@ -10,6 +10,7 @@ import { english } from '../../src/run/trans';
 import { FakeSource, runInfo } from './fakesource';
 
 interface IPlot {
+  setScale(name: string, range: { min: number; max: number }): void;
   data: number[][];
   options: { scales: { y: { range: (plot: null, min: number, max: number) => number[] } } };
   scales: { x: { min: number; max: number } };
