@@ -155,9 +155,19 @@ def test_shared_memory_travels_to_other_hosts_whatever_its_size(
     ],
 )
 def test_which_ranks_are_on_this_machine(visible: bool, hosts: Any, hostfile: Any, here: bool) -> None:
-    backend = SimpleNamespace(capabilities=Capabilities(visible=visible))
-    plan: Any = SimpleNamespace(backend=backend, run=SimpleNamespace(hosts=hosts, hostfile=hostfile))
-    assert run_start.is_here(plan) is here
+    assert run_start.is_here(plan_with(Capabilities(visible=visible), hosts, hostfile)) is here
+
+
+def plan_with(able: Capabilities, hosts: Any, hostfile: Any, session: str | None = None) -> Any:
+    run = SimpleNamespace(hosts=hosts, hostfile=hostfile, session=session)
+    return SimpleNamespace(backend=SimpleNamespace(capabilities=able), run=run)
+
+
+def test_a_later_cell_of_a_session_does_not_name_its_hosts() -> None:
+    on_hosts = Capabilities(visible=True, outlives=True)
+    assert run_start.is_here(plan_with(on_hosts, None, None))
+    assert not run_start.is_here(plan_with(on_hosts, None, None, session="main"))
+    assert run_start.is_here(plan_with(Capabilities(visible=True), None, None, session="main"))
 
 
 def test_a_result_is_what_the_rank_has_returned(cells: Notebook) -> None:
