@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
-__all__ = ["receive", "send"]
+__all__ = ["is_readable", "receive", "send"]
 
 
 def send(sock: socket.socket, message: Mapping[str, Any]) -> None:
@@ -24,6 +25,17 @@ def receive(sock: socket.socket) -> dict[str, Any] | None:
         return None
     message: dict[str, Any] = json.loads(body)
     return message
+
+
+class _HasFileno(Protocol):
+    def fileno(self) -> int: ...
+
+
+def is_readable(source: _HasFileno, seconds: float = 0.0) -> bool:
+    """Return whether something has arrived, or the other end has closed, within this time."""
+    poll = select.poll()  # `select.select` refuses the descriptors of a kernel with more than 1024 files
+    poll.register(source, select.POLLIN)
+    return bool(poll.poll(1e3 * seconds))
 
 
 def _exactly(sock: socket.socket, count: int) -> bytes | None:

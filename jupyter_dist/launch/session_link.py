@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import time
@@ -18,15 +17,16 @@ from ..record.sessions import StoredSession, find_session, list_sessions, sessio
 from ..worker.file_locks import locked
 from ..worker.process_identity import start_ticks
 from ..worker.session import channel, place
+from .messages import is_readable
 
 __all__ = ["ask", "close", "deliver", "existing", "kill", "restart", "starting", "wait_until_open"]
 
 _ANSWER_S = 30.0
-_links: dict[tuple[str, int], tuple[float, channel.Channel]] = {}
-"""Open connections by the session's folder and this process's id, with the time of the session's start."""
 _START_S = 120.0
 _CLOSE_S = place.EXIT_LIMIT_S + 15.0
 _POLL_S = 0.002
+_links: dict[tuple[str, int], tuple[float, channel.Channel]] = {}
+"""Open connections by the session's folder and this process's id, with the time of the session's start."""
 
 
 def existing(name: str) -> StoredSession:
@@ -75,7 +75,7 @@ def _connected(session: StoredSession) -> Iterator[channel.Channel]:
     """
     key = str(session.path), os.getpid()
     created, link = _links.pop(key, (None, None))
-    if link is not None and (created != session.about["created"] or _is_readable(link)):
+    if link is not None and (created != session.about["created"] or is_readable(link)):
         link.close()  # of an earlier session, or the other end is closed
         link = None
     if link is None:
@@ -90,12 +90,6 @@ def _connected(session: StoredSession) -> Iterator[channel.Channel]:
         link.close()
     else:
         _links[key] = session.about["created"], link
-
-
-def _is_readable(link: channel.Channel) -> bool:
-    poll = select.poll()  # `select.select` refuses the descriptors of a kernel with more than 1024 files
-    poll.register(link, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _refuse_elsewhere(session: StoredSession) -> None:

@@ -14,7 +14,6 @@ import contextlib
 import gc
 import importlib
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -30,7 +29,7 @@ from ..folder import RunFolder
 from ..processes import forking
 from ..processes.umask import current_umask
 from ..worker.boot import QUIET
-from .messages import receive, send
+from .messages import is_readable, receive, send
 from .preload import NO_THREADS, expand
 from .spare_supervisor import SpareSupervisor, fork_supervisor
 
@@ -113,7 +112,7 @@ class _Template:
     def _await(self, folder: RunFolder) -> None:
         """Wait for an answer, and mark the run as pending meanwhile. Raises TimeoutError."""
         until = time.monotonic() + _REPLY_S
-        while not select.select([self._socket], [], [], _SIGN_S)[0]:
+        while not is_readable(self._socket, _SIGN_S):
             folder.still_pending()
             if time.monotonic() > until:
                 raise TimeoutError("timed out")
@@ -263,7 +262,7 @@ def _serve(sock: socket.socket) -> None:
     used = time.monotonic()
     pause_s = _REFILL_S
     while os.getppid() == kernel and time.monotonic() - used < _IDLE_S:
-        if not select.select([sock], [], [], pause_s)[0]:
+        if not is_readable(sock, pause_s):
             spare = SpareSupervisor(ranks) if spare is None and _unsafe() is None else spare
             pause_s = _LOOK_S
             continue
