@@ -131,9 +131,8 @@ class CellRun:
         usage = HostUsage(str(folder.path))
         woken = False
         try:
-            attempt.tick(
-                time.monotonic(), woken=False
-            )  # sends the cell to the ranks, before files are written
+            # The first turn sends the cell to the ranks. Files are written afterwards.
+            attempt.tick(time.monotonic(), woken=False)
             keep_room(folder, job.world_size)
             self._server.began()
             while attempt.outcome is None:

@@ -105,7 +105,7 @@ def lost(
     return found
 
 
-@functools.lru_cache(None)
+@functools.cache
 def _rows(user: str) -> tuple[Row, ...]:
     return tuple(row for row in ROWS if {user, f"{user}/__init__"}.intersection(row.users))
 
