@@ -30,6 +30,13 @@ window.matchMedia ??= (media: string): MediaQueryList =>
     dispatchEvent: () => false
   }) as MediaQueryList;
 
+// jsdom's frames come from the setInterval of the moment in which the first one is asked for. Where that was the fake
+// one of a test, no frame came to any later file. These come from the real clock.
+const { setTimeout: later, clearTimeout: forget } = globalThis;
+globals.requestAnimationFrame = (draw: FrameRequestCallback): number =>
+  Number(later(() => draw(performance.now()), 16));
+globals.cancelAnimationFrame = (frame: number): void => forget(frame);
+
 // A wait ends with what it waits for. On a busy machine that takes longer than the second that vitest would wait.
 const LONG_MS = 120_000;
 const waitFor = vi.waitFor;

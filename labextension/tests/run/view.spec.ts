@@ -1093,6 +1093,7 @@ describe('a removed run', () => {
     const source = new FakeSource(runInfo(2, 'succeeded'));
     source.lines = ['hello'];
     const node = await show(source);
+    await vi.waitFor(() => expect(node.textContent).toContain('hello'));
     source.tell({ kind: 'gone', id: source.id });
     expect(text(node, '.jpd-notice b')).toBe('This run was removed');
     expect(node.textContent).toContain('hello');
