@@ -52,7 +52,7 @@ def test_an_interrupt_while_a_cell_is_sent_keeps_the_ranks(
 @pytest.mark.needs("torch")
 def test_ranks_that_end_a_cell_in_spite_of_an_interrupt_get_a_new_process_group(notebook: Notebook) -> None:
     notebook.cell(BEGIN, "--session -np 2")
-    waits_in("in it", lambda folder: folder.request("interrupt"))
+    waits_in("in it", lambda folder: folder.request("interrupt"), ranks=2)
     notebook.fails(
         "try:\n    print('in it', flush=True)\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n    pass"
     )

@@ -27,8 +27,8 @@ BEGIN = "import torch, torch.distributed as td, os, time\nimport jupyter_dist as
 BEGIN += "dist.init()\nkept = [dist.rank()]\n"
 
 
-def waits_in(text: str, act: Callable[[RunFolder], Any]) -> threading.Thread:
-    """Call `act` in a thread as soon as a rank of the newest run has printed the text."""
+def waits_in(text: str, act: Callable[[RunFolder], Any], *, ranks: int = 1) -> threading.Thread:
+    """Call `act` in a thread as soon as so many ranks of the newest run have printed the text."""
     known = {folder.id for folder in runs()}
 
     def watch() -> None:
@@ -39,7 +39,7 @@ def waits_in(text: str, act: Callable[[RunFolder], Any]) -> threading.Thread:
                 if folder.id in known:
                     continue
                 logs = (folder.rank(0, rank).output for rank in folder.ranks(0))
-                if any(text in log.read_text() for log in logs if log.exists()):
+                if sum(text in log.read_text() for log in logs if log.exists()) >= ranks:
                     return folder
             return None
 
@@ -103,7 +103,7 @@ def test_ranks_that_all_wait_for_each_other_leave(notebook: Notebook) -> None:
 
 def test_an_interrupt_is_a_keyboard_interrupt_in_every_rank(notebook: Notebook) -> None:
     notebook.cell("import time; seen = []", "--session -np 2")
-    waits_in("in it", lambda folder: folder.request("interrupt"))
+    waits_in("in it", lambda folder: folder.request("interrupt"), ranks=2)
     notebook.fails(
         "try:\n    print('in it', flush=True)\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n"
         "    seen.append('interrupted')\n    raise"

@@ -211,6 +211,7 @@ def test_an_early_error_is_found_in_ten_looks(many: RunMaker) -> None:
 
 
 def test_an_error_in_the_moment_of_a_signal_is_no_earlier_error(many: RunMaker) -> None:
+    many.folder.supervisor_log.touch()  # as the supervisor of each run does: its clock is the one of files
     errors = ReportedErrors(many.folder, 0)
     told = clock_of_files(many.folder)
     many.rank(777).error.write_text("{}")
