@@ -34,6 +34,7 @@ from . import (
 from . import modules as _ship
 from . import source as _source
 from .modules import ShippedFile
+from .session.choice import Choice
 
 __all__ = ["Payload", "ShippedFile", "capture_call", "capture_cell", "hidden_names"]
 
@@ -84,9 +85,7 @@ def capture_cell(
     argv: Sequence[str] = (),
     here: bool = True,
     other_python: bool = False,
-    without: Collection[str] = (),
-    also: Collection[str] = (),
-    modules: Collection[str] = (),
+    choice: Choice | None = None,
 ) -> Payload:
     """Capture a cell with the names of `namespace` that it uses, and what those use in turn.
 
@@ -94,19 +93,19 @@ def capture_cell(
     describe earlier cells. By default their text is from `linecache`. `flags` are the compiler flags of
     earlier cells. `directory` is the notebook's folder. `argv` becomes the rank's `sys.argv`. `here`
     is whether all ranks run on this machine. `other_python`: ranks may have another version of Python.
-    `without`: names that the ranks have already. `also`: names that are sent in any case. `modules`: modules
-    that the names of `without` use.
+    `choice`: of a session's cell. Its names in `sent` are sent in any case, and those in `without` are not.
 
     Raises CaptureError with all problems. Nothing is written.
     """
     cell = _source.parse(source, label, flags)
-    hidden = hidden_names(namespace) | set(without)
-    first_use = {name: _position(name, cell.source) for name in (*cell.reads, *also)}
-    wanted = (cell.reads | set(also)) & namespace.keys() - hidden
+    choice = choice or Choice()
+    hidden = hidden_names(namespace) | choice.without
+    first_use = {name: _position(name, cell.source) for name in (*cell.reads, *choice.sent)}
+    wanted = (cell.reads | choice.sent.keys()) & namespace.keys() - hidden
     values = {name: namespace[name] for name in sorted(wanted, key=lambda name: (first_use[name], name))}
     known = notebook_history.code_texts(namespace, sources) if other_python else None
     stays = _ship.stays_behind(ship_modules, directory)
-    capture = _Capture(namespace, hidden, stays, here, modules, known)
+    capture = _Capture(namespace, hidden, stays, here, choice.modules, known)
     capture.take(values, optional=cell.optional)
     capture.trace.add_code(cell)
     capture.body = cell.body
@@ -135,24 +134,23 @@ def capture_call(
     ship_modules: str = "auto",
     here: bool = True,
     other_python: bool = False,
-    without: Collection[str] = (),
-    also: Collection[str] = (),
-    modules: Collection[str] = (),
+    choice: Choice | None = None,
 ) -> Payload:
     """Capture `fn(*args, **kwargs)`. The function may belong to a notebook, a script or a module.
 
-    The arguments are as for `capture_cell`. The container's value is {"fn", "args", "kwargs"}. With
-    `also`, these names are in it under "names".
+    The arguments are as for `capture_cell`. The container's value is {"fn", "args", "kwargs"}. The
+    names that `choice` sends are in it under "names".
     """
     main = sys.modules["__main__"].__dict__
     known = notebook_history.code_texts(main, sources) if other_python else None
-    hidden = hidden_names(main) | set(without)
+    choice = choice or Choice()
+    hidden = hidden_names(main) | choice.without
     stays = _ship.stays_behind(ship_modules, directory)
-    capture = _Capture(main, hidden, stays, here, modules, known)
+    capture = _Capture(main, hidden, stays, here, choice.modules, known)
     name = getattr(fn, "__qualname__", type(fn).__name__).rpartition(".")[2]
     values = {"fn": fn, "args": tuple(args), "kwargs": dict(kwargs)}
-    if also:
-        values["names"] = {each: main[each] for each in also}
+    if choice.sent:
+        values["names"] = {each: main[each] for each in choice.sent}
     capture.take(values, called=name)
     header = {
         "kind": "call",

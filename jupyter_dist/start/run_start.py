@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends import extensions_of
 from ..capture import notebook_history, payload_builder, payload_size
+from ..capture.session.choice import Choice
 from ..errors import InputError
 from ..folder import RunFolder
 from ..launch import provenance, submission
@@ -142,18 +143,14 @@ def payload_of_call(
     kwargs: Mapping[str, Any],
     plan: Plan,
     origin: Origin,
-    without: Collection[str] = (),
-    also: Collection[str] = (),
-    modules: Collection[str] = (),
+    choice: Choice | None = None,
 ) -> payload_builder.Payload:
-    """Capture a call. `without`, `also`, `modules`: see `capture_cell`. Raises CaptureError."""
+    """Capture a call. `choice`: see `capture_cell`. Raises CaptureError."""
     return payload_builder.capture_call(
         fn,
         tuple(args),
         dict(kwargs),
-        without=without,
-        also=also,
-        modules=modules,
+        choice=choice,
         **_for_capture(plan, origin),
     )
 
@@ -163,19 +160,15 @@ def payload_of_cell(
     namespace: dict[str, Any],
     plan: Plan,
     origin: Origin,
-    without: Collection[str] = (),
-    also: Collection[str] = (),
-    modules: Collection[str] = (),
+    choice: Choice | None = None,
 ) -> payload_builder.Payload:
-    """Capture a cell. `without`, `also`, `modules`: see `capture_cell`. Raises CaptureError."""
+    """Capture a cell. `choice`: see `capture_cell`. Raises CaptureError."""
     return payload_builder.capture_cell(
         source,
         namespace,
         flags=origin.flags,
         argv=_argv(plan, origin),
-        without=without,
-        also=also,
-        modules=modules,
+        choice=choice,
         **_for_capture(plan, origin),
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .. import backends
 from ..backends import Options
 from ..capture.session import names as session_names
+from ..capture.session.choice import Choice
 from ..errors import InputError
 from ..launch import session_link
 from ..plan.run_plan import Plan
@@ -101,18 +102,18 @@ def cell_in_session(
 class _Code:
     """The code of a cell or a call. Both functions get the plan of the session, whose ranks run the code."""
 
-    choose: Callable[[Plan, Mapping[str, Any]], session_names.Choice]
+    choose: Callable[[Plan, Mapping[str, Any]], Choice]
     """Return what to send, from what the session's supervisor says of itself."""
-    capture: Callable[[Plan, session_names.Choice], Any]
+    capture: Callable[[Plan, Choice], Any]
 
 
 def _of_cell(source: str, namespace: dict[str, Any], origin: Origin) -> _Code:
-    def choose(plan: Plan, about: Mapping[str, Any]) -> session_names.Choice:
+    def choose(plan: Plan, about: Mapping[str, Any]) -> Choice:
         where = session_names.Where(plan.run.session or "", about, is_here(plan))
         return session_names.choose(source, origin.label, origin.flags, namespace, where)
 
-    def capture(plan: Plan, choice: session_names.Choice) -> Any:
-        return payload_of_cell(source, namespace, plan, origin, choice.without, choice.sent, choice.modules)
+    def capture(plan: Plan, choice: Choice) -> Any:
+        return payload_of_cell(source, namespace, plan, origin, choice)
 
     return _Code(choose, capture)
 
@@ -156,15 +157,15 @@ def call_in_session(
 
     main = sys.modules["__main__"].__dict__
 
-    def choose(plan: Plan, about: Mapping[str, Any]) -> session_names.Choice:
+    def choose(plan: Plan, about: Mapping[str, Any]) -> Choice:
         where = session_names.Where(plan.run.session or "", about, is_here(plan))
         choice = session_names.choose_for_call((fn, args, dict(kwargs)), main, where)
         if assigned is not None:
             choice.seen.update(session_names.seen_value(assigned, main, where))
         return choice
 
-    def capture(plan: Plan, choice: session_names.Choice) -> Any:
-        return payload_of_call(fn, args, kwargs, plan, origin, choice.without, choice.sent, choice.modules)
+    def capture(plan: Plan, choice: Choice) -> Any:
+        return payload_of_call(fn, args, kwargs, plan, origin, choice)
 
     name = getattr(fn, "__qualname__", repr(fn))
     return _start(plan, given, origin, name, _Code(choose, capture))
@@ -217,7 +218,7 @@ def _ranks(plan: Plan) -> list[int] | None:
     return None if plan.run.ranks is None else [int(rank) for rank in plan.run.ranks.split(",")]
 
 
-def _facts(plan: Plan, choice: session_names.Choice | None) -> dict[str, Any]:
+def _facts(plan: Plan, choice: Choice | None) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "name": plan.run.session,
         "ranks": _ranks(plan),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ...worker.pickling import Trace
@@ -16,8 +16,9 @@ from ...worker.session import content
 from .. import source as _source
 from ..payload_builder import hidden_names
 from ..payload_size import LARGE
+from .choice import Choice
 
-__all__ = ["Choice", "Where", "choose", "choose_for_call", "seen_value"]
+__all__ = ["Where", "choose", "choose_for_call", "seen_value"]
 
 
 @dataclass(frozen=True)
@@ -28,25 +29,6 @@ class Where:
     about: Mapping[str, Any]
     here: bool = True
     """Whether the ranks surely run on this machine, where they see the files that the notebook has mapped."""
-
-
-@dataclass
-class Choice:
-    """What of the notebook a cell of a session sends."""
-
-    without: set[str] = field(default_factory=set)
-    """Names that the ranks have."""
-    needs: list[str] = field(default_factory=list)
-    """Those of `without` that the notebook has sent with an earlier cell."""
-    sent: dict[str, str] = field(default_factory=dict)
-    """Digests of the names that are sent."""
-    together: list[list[str]] = field(default_factory=list)
-    """Groups of names in `sent` that share objects."""
-    seen: dict[str, str] = field(default_factory=dict)
-    """Digests of the notebook's values of names that belong to the ranks, or that are sent."""
-    modules: set[str] = field(default_factory=set)
-    """Modules that the notebook's names use. Their files are sent with each cell."""
-    notes: list[str] = field(default_factory=list)
 
 
 def choose(text: str, label: str, flags: int, namespace: dict[str, Any], where: Where) -> Choice:

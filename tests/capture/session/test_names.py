@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.capture.session.names import Choice, Where, choose, seen_value
+from jupyter_dist.capture.session.choice import Choice
+from jupyter_dist.capture.session.names import Where, choose, seen_value
 from jupyter_dist.worker.session.content import digest
 
 EMPTY: dict[str, Any] = {"owned": [], "sent": {}, "seen": {}, "names": {}, "uses": {}}
