@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..output import events
-from . import report, wanted
+from . import report, safely, wanted
 
 __all__ = ["Backward", "Logged", "install"]
 
@@ -61,19 +61,20 @@ class Backward:
         self.looks = wanted("nan")
 
     def take(self, loss: Any) -> None:
-        """Look at the loss of one call of `backward`."""
-        # Each name costs microseconds here, because a step of a model leaves nothing in the caches.
+        """Look at the loss of one call of `backward`. Raises nothing."""
+        # Each name and call costs microseconds here, because a step of a model leaves nothing in the caches.
         self._calls += 1
-        if loss.is_cpu:
-            try:
+        try:
+            if loss.is_cpu:
                 value = loss.item()
-            except (RuntimeError, ValueError):  # several numbers, which backward refuses itself
-                return
-            if value - value:  # nan, also for an infinite value
-                self._strange(loss, value)
-            elif self._first:
-                self._first = 0
+                if value - value:  # nan, also for an infinite value
+                    self._strange(loss, value)
+                elif self._first:
+                    self._first = 0
+        except Exception:  # several numbers, which backward refuses itself
+            return
 
+    @safely("nan")
     def _strange(self, loss: Any, value: float) -> None:
         if loss.dtype not in self._precise:
             self.looks = False

@@ -63,6 +63,8 @@ class Batches:
         for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
             if isinstance(sampler, kind):
                 self._samplers[iterator] = weakref.ref(sampler)
+                if self._wants(sampler):
+                    self._follow(True)
 
     def fetched(self, iterator: Any, batch: Any) -> None:
         """Note a batch that a DataLoader returned."""
@@ -76,13 +78,17 @@ class Batches:
     @safely("set-epoch")
     def sampled(self, sampler: Any) -> None:
         """Note that the iteration of a DistributedSampler begins."""
-        if self._is_called or not sampler.shuffle or sampler.num_replicas < 2 or not wanted("set-epoch"):
+        if not self._wants(sampler):
             return
         known = self._sampling.setdefault(sampler, _Sampling())
         known.begun += 1
         known.order = (sampler.epoch, sampler.seed)
         self._unmarked = True
         self._follow(True)
+
+    def _wants(self, sampler: Any) -> bool:
+        """Return whether it is not yet known if the order of a sampler changes from epoch to epoch."""
+        return not self._is_called and sampler.shuffle and sampler.num_replicas > 1 and wanted("set-epoch")
 
     def forward(self, model: Any, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """Look at what a DistributedDataParallel gets."""
@@ -123,16 +129,15 @@ class Batches:
         self._unmarked = False
         if known.trained is not None and known.trained[0] == known.order and known.trained[1] < known.begun:
             report("set-epoch")
-            self._follow(self.looks)
         elif known.trained is not None and known.trained[0] != known.order:
             self._is_called = True
-            self._follow(self.looks)
+        self._follow(self.looks)  # until the next iteration begins
         known.trained = (known.order, known.begun)
 
     def _end(self) -> None:
         self.looks, self._batch = False, None
         self.on_end()
-        self._follow(len(self._sampling) > 0 and wanted("set-epoch") and not self._is_called)
+        self._follow(self._unmarked)
 
     def _follow(self, on: bool) -> None:
         if on != self.follows:

@@ -38,20 +38,16 @@ def patch(torch: ModuleType) -> None:
 
     plain = torch.Tensor
 
-    @safely("nan")
-    def observe(loss: Any) -> None:
-        if losses.looks:
-            losses.take(loss)
-        if batches.follows:
-            batches.backward(loss)
-        if steps.over:
-            steps.remove_hook()
-
     def backward(original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(self: Any, *args: Any, **options: Any) -> Any:
             # A subclass, such as a DTensor, may ask other ranks for its value. A loss is one number.
             if type(self) is plain and not args and not compiling():
-                observe(self)
+                if losses.looks:
+                    losses.take(self)
+                if batches.follows:
+                    batches.backward(self)
+                if steps.over:
+                    steps.remove_hook()
             return original(self, *args, **options)
 
         return backward
@@ -154,6 +150,7 @@ class _Steps:
                 self._report(optimizer)
             self.over = self._steps >= _ALONE_WITH_GROUP
 
+    @safely("own-model")
     def remove_hook(self) -> None:
         """Stop looking at steps."""
         self.hook.remove()

@@ -26,7 +26,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..output import events
@@ -229,8 +229,8 @@ def trains_here() -> None:
     _rank.thread = threading.get_ident()
 
 
-def load(loader: int, samples: int | None) -> None:
-    """Report a training batch. `loader`: the id of its loader. `samples`: None if the size is unknown.
+def load(loader: int, batch: Any) -> None:
+    """Report a training batch. `loader`: the id of its loader. The batch may have any form.
 
     The batches of a step are those of the last loader before its end. Another one was used for an evaluation.
     """
@@ -239,7 +239,19 @@ def load(loader: int, samples: int | None) -> None:
         return
     if loader != rank.loader:
         rank.loader, rank.pending = loader, 0
-    rank.pending = None if samples is None or rank.pending is None else rank.pending + samples
+    if rank.pending is None:
+        return
+    try:
+        for _ in range(2):
+            if isinstance(batch, (tuple, list)) and batch:
+                batch = batch[0]
+            elif isinstance(batch, Mapping) and batch:
+                batch = next(iter(batch.values()))
+            else:
+                break
+        rank.pending += int(batch.shape[0])
+    except Exception:  # such as a nested tensor, whose shape raises
+        rank.pending = None
 
 
 def add_meter(read: Callable[[], float | None]) -> None:

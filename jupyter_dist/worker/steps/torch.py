@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -53,11 +53,11 @@ class _OptimizerSteps:
         """Whether a step has begun. Horovod's optimizer calls the step of another class within its own."""
 
     def begin(self, optimizer: Any, args: Any, options: Any) -> None:
-        if not _compiling():
+        if not _torch.compiler.is_compiling():
             self._pending = True
 
     def end(self, optimizer: Any, args: Any, options: Any) -> None:
-        if _compiling() or not self._pending:
+        if not self._pending or _torch.compiler.is_compiling():
             return
         self._pending = False
         if id(optimizer) != self._counted:
@@ -81,28 +81,15 @@ def patch_loader(module: ModuleType) -> None:
 
 def _next(original: Callable[..., Any]) -> Callable[..., Any]:
     batch_of = timed(original, Part.DATA)
+    trains = _torch.is_grad_enabled
 
     def __next__(self: Any) -> Any:
         batch = batch_of(self)
-        if _torch.is_grad_enabled():  # otherwise the batch is one of an evaluation
-            load(id(self), _samples(batch))
+        if trains():  # otherwise the batch is one of an evaluation
+            load(id(self), batch)
         return batch
 
     return __next__
-
-
-def _samples(batch: Any) -> int | None:
-    """Return the size of a batch; None if it is unknown."""
-    first = batch
-    try:
-        for _ in range(2):
-            if isinstance(first, (tuple, list)) and first:
-                first = first[0]
-            elif isinstance(first, Mapping) and first:
-                first = next(iter(first.values()))
-        return int(first.shape[0])
-    except Exception:  # a batch may be anything, such as a nested tensor, whose shape raises
-        return None
 
 
 def patch_collectives(module: ModuleType) -> None:
