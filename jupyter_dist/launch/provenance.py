@@ -1,6 +1,7 @@
 """Provenance of a run: Python, the installed packages, and the git commit.
 
-It does not delay a start: a thread collects it when the run has started. The packages are read from their
+It does not delay a start: a thread collects it when the ranks have probably printed their first lines, because
+they share the cores with git. The packages are read from their
 folders' names, in milliseconds for hundreds of packages. git reports the changed files of the work tree.
 In a large tree git is slow, and the thread stops git after some seconds.
 """
@@ -23,6 +24,7 @@ from ..worker.program_output import program_output
 __all__ = ["git_state", "note_down", "packages"]
 
 _GIT_LIMIT_S = 10.0
+_LATER_S = 0.3
 _MOST_CHANGED = 50
 # {name}-{version}.dist-info: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
 _DIST = re.compile(r"(.+?)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info")
@@ -41,6 +43,7 @@ def note_down(place: RunFolder, directory: Path, imports: Sequence[str]) -> None
 
 
 def _write(place: RunFolder, directory: Path, imports: Sequence[str]) -> None:
+    threading.main_thread().join(_LATER_S)  # a script that ends is not delayed
     found: dict[str, Any] = {
         "python": platform.python_version(),
         "platform": platform.platform(),
