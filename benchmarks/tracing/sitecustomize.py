@@ -29,7 +29,7 @@ STEPS = {
     "jupyter_dist.launch.template": "_launch _Template.preload _Template.launch",
     "jupyter_dist.showing.live": "_Follower.__init__",
     "jupyter_dist.showing.screens": "KernelScreen._draw",
-    "jupyter_dist.supervise.supervisor": "supervise _Supervision.__init__ keep_room HostUsage oom_kills try_lock",
+    "jupyter_dist.supervise.supervisor": "supervise _Supervision.__init__ keep_room oom_kills try_lock",
     "jupyter_dist.supervise.attempt": "Attempt.__init__ Attempt._take",
     "jupyter_dist.supervise.guard": "Guard.__init__",
     "jupyter_dist.supervise.status_writer": "open_log StatusWriter.write",

@@ -171,11 +171,11 @@ def prepare() -> None:
             if module is None:
                 continue
             hooks = importlib.import_module(home, __package__)
-            if any(table is one for one in _OF_NO_RUN) and (name, home) not in _prepared:
+            is_whole = not foreign_names.lost(_user(home), module=module)
+            if is_whole and any(table is one for one in _OF_NO_RUN) and (name, home) not in _prepared:
                 with contextlib.suppress(Exception):  # each rank tries again, and reports the error
-                    if not foreign_names.lost(_user(home), module=module):
-                        getattr(hooks, function)(module)
-                        _prepared.add((name, home))
+                    getattr(hooks, function)(module)
+                    _prepared.add((name, home))
 
 
 def record(values: Mapping[Any, Any], step: Any) -> None:
