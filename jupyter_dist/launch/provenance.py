@@ -13,6 +13,7 @@ import platform
 import re
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from ..worker.program_output import program_output
 
 __all__ = ["git_state", "note_down", "packages"]
 
+_PAUSE_S = 0.1
+"""Pause after the start of a run: the ranks need the cores first."""
 _GIT_LIMIT_S = 10.0
 _MOST_CHANGED = 50
 # {name}-{version}.dist-info: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
@@ -41,6 +44,7 @@ def note_down(place: RunFolder, directory: Path, imports: Sequence[str]) -> None
 
 
 def _write(place: RunFolder, directory: Path, imports: Sequence[str]) -> None:
+    time.sleep(_PAUSE_S)
     found: dict[str, Any] = {
         "python": platform.python_version(),
         "platform": platform.platform(),
