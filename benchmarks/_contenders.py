@@ -10,7 +10,7 @@ from typing import Any
 
 from ._notebook import Notebook, notebook
 
-__all__ = ["answer", "in_parallel_kernels", "ours", "plain", "with_engines"]
+__all__ = ["answer", "in_parallel_kernels", "ours", "own_folders", "plain", "with_engines"]
 
 _START_S = 300.0
 
@@ -18,7 +18,7 @@ _START_S = 300.0
 @contextlib.contextmanager
 def ours(folder: Path, setup: str = "", *, package: Path | None = None) -> Iterator[Notebook]:
     """A notebook with our magics and its own runs folder. `package`: where another jupyter_dist lies."""
-    env = _own_folders(folder) | ({} if package is None else {"PYTHONPATH": str(package)})
+    env = own_folders(folder) | ({} if package is None else {"PYTHONPATH": str(package)})
     with notebook(folder, env=env) as found:
         found.run(f"%load_ext jupyter_dist\n{setup}", timeout_s=_START_S)
         yield found
@@ -27,7 +27,7 @@ def ours(folder: Path, setup: str = "", *, package: Path | None = None) -> Itera
 @contextlib.contextmanager
 def plain(folder: Path, setup: str = "") -> Iterator[Notebook]:
     """A notebook with nothing but IPython in it."""
-    with notebook(folder, env=_own_folders(folder)) as found:
+    with notebook(folder, env=own_folders(folder)) as found:
         found.run(setup or "pass", timeout_s=_START_S)
         yield found
 
@@ -35,7 +35,7 @@ def plain(folder: Path, setup: str = "") -> Iterator[Notebook]:
 @contextlib.contextmanager
 def with_engines(folder: Path, engines: int, setup: str = "") -> Iterator[Notebook]:
     """A notebook with an ipyparallel cluster; `setup` has run in it and on every engine."""
-    with notebook(folder, env=_own_folders(folder)) as found:
+    with notebook(folder, env=own_folders(folder)) as found:
         found.run(
             "import ipyparallel as ipp\n"
             f"rc = ipp.Cluster(n={engines}, log_level=40).start_and_connect_sync(activate=True)\n"
@@ -54,7 +54,7 @@ def in_parallel_kernels(folder: Path, processes: int, setup: str = "") -> Iterat
 
     It sends its live output through a comm that its front-end opens; so that is done here as well."""
     env = {
-        **_own_folders(folder),
+        **own_folders(folder),
         "JUPYTER_DISTRIBUTED_WORLD_SIZE": str(processes),
         "JUPYTER_DISTRIBUTED_BASE_KERNEL": "python3",
         "JUPYTER_DISTRIBUTED_CWD": str(folder),
@@ -66,7 +66,7 @@ def in_parallel_kernels(folder: Path, processes: int, setup: str = "") -> Iterat
         yield found
 
 
-def _own_folders(folder: Path) -> dict[str, str]:
+def own_folders(folder: Path) -> dict[str, str]:
     return {"JUPYTER_DIST_RUNS": str(folder / "runs"), "IPYTHONDIR": str(folder / "ipython")}
 
 

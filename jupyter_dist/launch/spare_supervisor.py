@@ -6,6 +6,8 @@ They would be most of the time until the first line. The template therefore fork
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import socket
@@ -13,8 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .. import backends
+from ..errors import DistError
+from ..job import Job
 from ..processes import forking
 from ..worker import boot
+from ..worker.host.ports import free_ports
 from .messages import receive, send
 
 __all__ = ["SpareSupervisor", "fork_supervisor"]
@@ -37,6 +43,7 @@ class SpareSupervisor:
         _detach()
         boot.set_name("jdist spare")
         forking.prepare_ranks(self.ranks)
+        _rehearse(self.ranks)
         message = receive(theirs)
         if message is not None:
             theirs.close()
@@ -69,6 +76,15 @@ def fork_supervisor(message: Mapping[str, Any]) -> int:
 def _detach() -> None:
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def _rehearse(ranks: int) -> None:
+    """Do once what a supervisor of ranks here does before they start, with no effect: see `forking`."""
+    forking.adopt(dict(os.environ))
+    told = Job("", "local", ranks, 0.0, "", "", "").to_json()
+    with contextlib.suppress(DistError, OSError):  # the supervisor of a run reports what is wrong
+        backends.load("local").request(Job.from_json(json.loads(json.dumps(told))))
+        free_ports(2 + ranks)
 
 
 def _supervise(message: Mapping[str, Any], guard: int | None) -> None:

@@ -299,7 +299,7 @@ def _launch(spare: SpareSupervisor | None, message: Mapping[str, Any]) -> dict[s
 def _ready(sock: socket.socket) -> None:
     from ..worker import autolog
 
-    autolog.load_hooks()
+    autolog.prepare()
     gc.collect()
     gc.freeze()  # so that a garbage collection in a fork does not copy the pages
     forking.mark_warm({sock.fileno()})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import linecache
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from ..worker import boot, random_state
+from ..worker.output import events
 from ..worker.process_groups import reap_killed
 from .umask import current_umask
 
@@ -28,6 +30,19 @@ _inherited: frozenset[int] | None = None
 """Descriptors that imports have opened and that stay open in forks; None in a process that is not warm."""
 _spares: list[tuple[int, int]] = []
 """Ranks that were forked in advance: the pid, and the pipe on which the rank waits."""
+_OURS = __name__.partition(".")[0]
+_SEEDING = (
+    *("torch.random", "torch.cuda", "torch.cuda.random", "torch.mtia", "torch.xpu", "torch.xpu.random"),
+    *(f"{_OURS}.launch.{name}" for name in ("template", "spare_supervisor")),
+    *(f"{_OURS}.worker.{name}" for name in ("__main__", "rank.cell", "settings", "settings.seeds")),
+    f"{_OURS}.worker.import_hooks",
+    f"{_OURS}.worker.random_state",
+    __name__,
+)
+"""Modules whose text each rank reads: torch stores the stack of a call that seeds, with its lines.
+
+See `_lazy_call` in torch/cuda/__init__.py.
+"""
 _blas: Any = None
 """The BLAS libraries. Their search is as slow as a fork, so the template searches once."""
 
@@ -49,6 +64,10 @@ def mark_warm(own: Set[int | None]) -> None:
         import threadpoolctl
 
         _blas = threadpoolctl.ThreadpoolController().select(user_api="blas")
+    for name in _SEEDING:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file is not None:
+            linecache.getlines(file)
 
 
 def is_warm() -> bool:
@@ -89,8 +108,8 @@ def prepare_ranks(count: int) -> None:
 
 
 def _wait(read: int) -> None:
-    # The first time costs some milliseconds, because it copies pages that the fork shares.
     random_state.reseed()
+    _rehearse()
     with open(read, "rb") as pipe:
         message = pipe.read()
     if not message:
@@ -102,6 +121,22 @@ def _wait(read: int) -> None:
     os.dup2(log, 2)
     os.close(log)
     _become_rank(env)
+
+
+def _rehearse() -> None:
+    """Do once what a rank does before its cell, with no effect, because no run is known yet.
+
+    The first time costs most: it copies the pages that the fork shares.
+    """
+    adopt(dict(os.environ))
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(torch.get_num_threads())
+    if _blas is not None:
+        _blas.limit(limits=1)
+    writer = events.EventWriter(os.devnull)
+    writer.started("")
+    writer.close()
 
 
 def fork_rank(env: Mapping[str, str], output: str) -> int:
@@ -118,7 +153,12 @@ def fork_rank(env: Mapping[str, str], output: str) -> int:
             return pid
         except BrokenPipeError:  # somebody has killed it
             os.waitpid(pid, 0)
-    return fork(functools.partial(_become_rank, env))
+
+    def child() -> None:
+        random_state.reseed()
+        _become_rank(env)
+
+    return fork(child)
 
 
 def dismiss_ranks() -> None:
@@ -132,7 +172,6 @@ def dismiss_ranks() -> None:
 
 def _become_rank(env: Mapping[str, str]) -> None:
     adopt(env)
-    random_state.reseed()
     _set_threads(env)
     from ..worker.__main__ import main
 
@@ -141,7 +180,8 @@ def _become_rank(env: Mapping[str, str]) -> None:
 
 def adopt(env: Mapping[str, str]) -> None:
     """Replace the environment of this process, and update the libraries that have read the old one."""
-    os.environ.clear()
+    for name in os.environ.keys() - env.keys():
+        del os.environ[name]
     os.environ.update(env)
     tempfile.tempdir = None
     time.tzset()

@@ -24,7 +24,8 @@ __all__ = ["KernelScreen", "PlainScreen", "kernel_text"]
 _LINES = 40
 _WIDTH = 300
 _MAX_BYTES = 12_000
-_BURST = 2
+_BURST = 5
+"""Draws without a pause: the start, the start of the first and of the last rank, and their first lines."""
 
 
 class KernelScreen:

@@ -70,7 +70,7 @@ class View:
 
     def feed(self, batch: Batch, now: float) -> bool:
         """Add a batch. Returns true if something besides the time has changed."""
-        before = (self.status and (self.status.state, self.status.ranks, self.status.reason), self.stall_text)
+        before = self._state_shown(), self.stall_text
         self.status = batch.status
         events = [event for event in batch.events if event.kind in ("progress", "note", EVENT)]
         self.left_out_bytes += batch.skipped
@@ -88,8 +88,14 @@ class View:
         partials = self._fold_partials(batch)
         changed = bool(batch.lines or events or batch.skipped or trials) or partials
         self._read_stall(now)
-        after = (self.status.state, self.status.ranks, self.status.reason), self.stall_text
-        return changed or before != after
+        return changed or before != (self._state_shown(), self.stall_text)
+
+    def _state_shown(self) -> tuple[object, ...] | None:
+        """Return what a status line shows besides the time. It only counts the ranks of a pending run."""
+        status = self.status
+        if status is None:
+            return None
+        return status.state, None if status.state is State.PENDING else status.ranks, status.reason
 
     def _newest(self, lines: list[Line]) -> list[Line]:
         """Return all lines, or the newest of every rank if there are too many to read."""

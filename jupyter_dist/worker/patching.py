@@ -13,24 +13,26 @@ __all__ = ["unwrap", "wrap", "wrap_copies"]
 Make = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def wrap(owner: Any, name: str, make: Make) -> None:
+def wrap(owner: Any, name: str, make: Make) -> bool:
     """Replace `owner.name`, a class's method or a module's function, by `make(original)`.
 
-    Several `make` can replace the same function, each of them once.
+    Several `make` can replace the same function, each of them once. Returns false if this one already has.
     """
     original = getattr(owner, name)
     done, maker = _makers(original), _maker(make)
     if maker in done:
-        return
+        return False
     replacement = functools.wraps(original)(make(original))
     replacement._jupyter_dist = done | {maker}  # type: ignore[attr-defined]
     setattr(owner, name, replacement)
+    return True
 
 
 def wrap_copies(module: ModuleType, name: str, make: Make) -> None:
     """Replace a module's function, also where modules of the same package have imported it already."""
     original = getattr(module, name)
-    wrap(module, name, make)
+    if not wrap(module, name, make):
+        return
     package = module.__name__.rpartition(".")[0]
     for other, loaded in list(sys.modules.items()):
         if (other == package or other.startswith(f"{package}.")) and vars(loaded).get(name) is original:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import random
-import sys
+import os
 
 __all__ = ["reseed"]
+
+_FORKED = ("random", "numpy", "torch")
+"""The generators that have a state as soon as they are imported."""
 
 
 def reseed() -> None:
@@ -13,10 +15,7 @@ def reseed() -> None:
 
     worker/settings/seeds.py applies the random state of the notebook when the cell is loaded.
     """
-    random.seed()
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.seed()
+    from .settings import seeds  # a supervisor that was started cold needs no settings
+
+    for name in _FORKED:
+        seeds.sow(name, int.from_bytes(os.urandom(32), "big"))

@@ -15,6 +15,7 @@ from jupyter_dist.job import State
 from jupyter_dist.launch import template
 from jupyter_dist.record import reader
 from tests.rigs.launching import launch_cell, results
+from tests.rigs.nvidia import FakeGpus
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
@@ -123,3 +124,18 @@ def test_numbers_differ_although_all_have_waited(wait_for: WaitFor) -> None:
     spare(wait_for, 2)
     _, second = run(wait_for, 2, "import random\nrandom.random()")
     assert len({*first, *second}) == 4
+
+
+def test_the_gpus_are_known_before_a_run(wait_for: WaitFor, fake_gpus: FakeGpus) -> None:
+    fake_gpus.are(2)
+
+    def calls() -> int:
+        return fake_gpus.calls.read_text().count("\n") if fake_gpus.calls.exists() else 0
+
+    supervisor, _ = spare(wait_for, 2)
+    wait_for(lambda: calls() == 1, "the question of the supervisor that waits")
+    its_supervisor, seen = run(wait_for, 2, "import os\nos.environ['CUDA_VISIBLE_DEVICES']")
+    assert its_supervisor == supervisor
+    assert seen == ["0", "1"]
+    wait_for(lambda: calls() > 1, "the question of the next supervisor")
+    assert calls() == 2

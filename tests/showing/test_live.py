@@ -10,13 +10,14 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jupyter_dist.errors import RunFailed
-from jupyter_dist.job import Stall, State
+from jupyter_dist.job import RankState, Stall, State
 from jupyter_dist.record import reader
 from jupyter_dist.record.cursor import Tail
 from jupyter_dist.showing import live
@@ -505,6 +506,26 @@ class Drawing(KernelScreen):
 
     def _draw(self, view: View, last: bool = False) -> None:
         self.texts.append(kernel_text(view, BEGAN))
+
+
+def test_the_first_lines_are_drawn_at_once(own_folders: Path) -> None:
+    made = RunMaker(own_folders)
+    pending = RankState.all(made.job.world_size)
+    made.write(state=State.PENDING, ranks=())
+    view, tail, screen = View(made.folder, made.job, keep=400), Tail(made.folder), Drawing()
+
+    def shown() -> str:
+        drawn = len(screen.texts)
+        screen.show(view, view.feed(tail.poll(), time.monotonic()))
+        return "".join(screen.texts[drawn:])
+
+    assert shown().startswith("pending")
+    made.write(ranks=pending)
+    assert shown() == "", "the supervisor has written its state, which looks the same"
+    made.write(state=State.RUNNING, ranks=tuple(replace(rank, state=State.RUNNING) for rank in pending))
+    assert shown().startswith("running")
+    made.print(0, "first\n")
+    assert "first" in shown()
 
 
 def test_a_prompt_follows_all_lines_that_were_printed_before_it(own_folders: Path) -> None:

@@ -22,7 +22,7 @@ from ..import_hooks import AfterImport
 from ..output import events
 from ..output.scalars import loose, step_number
 
-__all__ = ["guarded", "install", "load_hooks", "quiet", "quietly", "record"]
+__all__ = ["guarded", "install", "prepare", "quiet", "quietly", "record"]
 
 # Each module maps to our module that patches it, and the patching function. The hook runs right after the
 # module was executed for the first time. So choose modules whose classes are then complete.
@@ -43,7 +43,6 @@ _CURVES = {
 """A hook that fails becomes a note, because it does not change what is trained."""
 
 _TOOLS = {
-    "ray.train._internal.session": ("..trainers.ray_train", "patch_old"),
     "multiprocessing.spawn": ("..rank.main_snapshot", "patch"),
     "pdb": ("..debugger.pdb_prompts", "patch"),
     "torch.distributed.distributed_c10d": ("..rank.collectives", "patch"),
@@ -62,6 +61,7 @@ _STEPS = {
 """A hook that fails becomes a note. The times of the steps are then incomplete."""
 
 _HINTS = {
+    "ray.train._internal.session": ("..trainers.ray_train", "patch_old"),
     "torch": ("..hints.torch_training", "patch"),
     "joblib": ("..hints.files", "patch_joblib"),
     "keras": ("..hints.files", "patch_keras"),
@@ -112,6 +112,9 @@ _STRATEGIES = {
 }
 """A hook that fails refuses strategies that span ranks. Most cells with Keras make none, and need no hook."""
 
+_OF_NO_RUN = (_TOOLS, _STEPS)
+"""Hooks that read nothing of a run when they patch. A template can patch for its ranks."""
+
 _TABLES = (_TRAINING, _STRATEGIES, _TOOLS, _STEPS, _CURVES, _HINTS)
 
 _HOROVOD = ("horovod.common.basics",)
@@ -142,6 +145,8 @@ an error on the ranks.
 _mute = threading.local()
 _complained: set[str] = set()
 _hooked: set[str] = set()
+_prepared: set[tuple[str, str]] = set()
+"""Modules that `prepare` has patched, with our module. The first `install` skips them."""
 
 
 def install() -> None:
@@ -154,12 +159,23 @@ def install() -> None:
     _finder.install()
 
 
-def load_hooks() -> None:
-    """Import the modules that `install` uses for the frameworks that are imported. Patches nothing."""
+def prepare() -> None:
+    """Prepare a process whose forks call `install`. Repeatable.
+
+    This imports our modules for the frameworks that are imported, and calls the hooks that read nothing of a
+    run. It leaves out hooks that would report something: each rank calls them itself.
+    """
     for table in _TABLES:
-        for framework, (module, _) in table.items():
-            if framework in sys.modules:
-                importlib.import_module(module, __name__)
+        for name, (home, function) in table.items():
+            module = sys.modules.get(name)
+            if module is None:
+                continue
+            hooks = importlib.import_module(home, __package__)
+            is_whole = not foreign_names.lost(_user(home), module=module)
+            if is_whole and any(table is one for one in _OF_NO_RUN) and (name, home) not in _prepared:
+                with contextlib.suppress(Exception):  # each rank tries again, and reports the error
+                    getattr(hooks, function)(module)
+                    _prepared.add((name, home))
 
 
 def record(values: Mapping[Any, Any], step: Any) -> None:
@@ -252,13 +268,19 @@ def _patch(name: str, module: ModuleType) -> None:
         if name not in table:
             continue
         home, function = table[name]
-        user = importlib.util.resolve_name(home, __package__).partition(".")[2].replace(".", "/")
+        if (name, home) in _prepared:
+            _prepared.remove((name, home))  # if the module is imported again, its hook is called again
+            continue
         try:
-            foreign_names.require(user, module=module)
+            foreign_names.require(_user(home), module=module)
             patch = getattr(importlib.import_module(home, __package__), function)
             patch(module)
         except Exception as error:
             _fail(table, name, error)
+
+
+def _user(home: str) -> str:
+    return importlib.util.resolve_name(home, __package__).partition(".")[2].replace(".", "/")
 
 
 def _fail(table: Mapping[str, tuple[str, str]], name: str, error: Exception) -> None:

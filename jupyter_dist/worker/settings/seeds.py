@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from .. import import_hooks
 
-__all__ = ["Seed", "apply"]
+__all__ = ["Seed", "apply", "sow"]
 
 Seed = tuple[str, bool]
 """A digest of a generator's state, and whether the user has seeded that generator."""
@@ -30,15 +31,14 @@ def apply(seeds: Mapping[str, Seed], rank: int, attempt: int) -> None:
         if name in _GENERATORS:
             place = f"{name} {digest} {rank}" if seeded else f"{name} {digest} {rank} {attempt}"
             number = int.from_bytes(hashlib.sha256(place.encode()).digest(), "big")
-            module, sow = _GENERATORS[name]
-            import_hooks.call(module, _sower(module, sow, number))
+            import_hooks.call(_GENERATORS[name][0], partial(sow, name, number))
 
 
-def _sower(module: str, sow: Callable[[Any, int], object], number: int) -> Callable[[], None]:
-    def act() -> None:
-        sow(sys.modules[module], number)
-
-    return act
+def sow(name: str, number: int) -> None:
+    """Seed a generator with 256 bits. Does nothing if it is not imported."""
+    module, seed = _GENERATORS[name]
+    if module in sys.modules:
+        seed(sys.modules[module], number)
 
 
 _GENERATORS: dict[str, tuple[str, Callable[[Any, int], object]]] = {
