@@ -67,6 +67,8 @@ class RayTuneEngine:
         self._ray = TrialsRay(job, search.parallel)
         self._folder = RunFolder(folders.runs_root() / job.id)
         self._lock = threading.Lock()
+        self._replays = search.strategy == "grid" or search.prunes
+        """Whether Tune gets the ended trials once more: as points of a grid, or for its scheduler."""
         self._known: list[Trial] = []
         self._of_parent: list[Trial] = []
         self._expected: list[_Expected] = []
@@ -89,7 +91,7 @@ class RayTuneEngine:
             self._of_parent.append(trial)
             return
         self._known.append(trial)
-        if trial.state == RUNNING or self._search.strategy == "grid":
+        if trial.state == RUNNING or self._replays:
             self._expected.append(
                 _Expected(trial.number, trial.parameters, trial.state, trial.value, trial.steps)
             )
@@ -174,18 +176,18 @@ class RayTuneEngine:
 
         parts = ray_tune_parts.make(self._job.id)
         desk = parts.open_desk()
-        left = self._search.max_jobs - sum(one.state != RUNNING for one in self._known)
-        if self._search.strategy == "grid":
-            left = self._search.max_jobs
-        running = [to_optuna(self._search, one.parameters) for one in self._known if one.state == RUNNING]
-        ended = [one for one in self._known if one.state in (SUCCEEDED, PRUNED)]
+        ended = [one for one in self._known if one.state != RUNNING]
+        running = [one for one in self._known if one.state == RUNNING]
+        # The ended trials come first. Otherwise they wait until a running trial ends.
+        begun = [*ended, *running] if self._replays else running
+        learned = [one for one in ended if one.state in (SUCCEEDED, PRUNED) and not self._replays]
         tuner = ray_tune_parts.tuner(
             self._search,
             parts,
             place,
-            samples=max(1, left),
-            running=running,
-            ended=[*self._of_parent, *ended],
+            samples=max(1, self._search.max_jobs - len(self._known) + len(begun)),
+            begun=[to_optuna(self._search, one.parameters) for one in begun],
+            ended=[*self._of_parent, *learned],
         )
         failure: list[BaseException] = []
 
