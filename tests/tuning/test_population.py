@@ -19,7 +19,7 @@ import pytest
 import jupyter_dist
 from jupyter_dist import queries
 from jupyter_dist.conformance.run_control import wait_for_end
-from jupyter_dist.folder import RunFolder
+from jupyter_dist.folder import RunFolder, trials_of
 from jupyter_dist.plan.run_plan import make_plan
 from jupyter_dist.record import reader, trials
 from jupyter_dist.record.trials import FAILED, SUCCEEDED, Source, Trial
@@ -28,7 +28,6 @@ from jupyter_dist.search.schedulers import read_scheduler
 from jupyter_dist.search.spec import Search
 from jupyter_dist.start import Origin, start_cell
 from jupyter_dist.tuning.engines.population_engine import PopulationEngine, explore, quantiles
-from tests.rigs.ray.nodes import IN_SHARED, shared_ray
 from tests.tuning.test_engines import JOB
 from tests.tuning.test_tuning import story
 
@@ -275,12 +274,10 @@ def test_weak_trials_continue_from_the_weights_of_strong_ones() -> None:
 
 
 @pytest.mark.needs("ray")
-@pytest.mark.xdist_group(IN_SHARED)
-def test_checkpoints_travel_to_other_machines(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with shared_ray(tmp_path_factory) as ray:
-        two: dict[str, Any] = {"max_jobs": 2, "scheduler": "pbt(perturbation_interval=2,max_t=4)"}
-        run = start(LEARNS, np=1, backend="ray", address=ray.address, gpus_per_worker=0, **two)
-        wait_for_end(run)
+def test_checkpoints_travel_to_hosts_and_trials_share_a_ray() -> None:
+    two: dict[str, Any] = {"max_jobs": 2, "scheduler": "pbt(perturbation_interval=2,max_t=4)"}
+    run = start(LEARNS, np=1, backend="ray", address="local", gpus_per_worker=0, **two)
+    wait_for_end(run)
     assert run.state == "succeeded", story(run)
     first = trials.read(run.folder).trials[:2]
     strong = min(first, key=lambda trial: trial.value or math.inf)
@@ -288,6 +285,7 @@ def test_checkpoints_travel_to_other_machines(tmp_path_factory: pytest.TempPathF
     for trial in trials.read(run.folder).trials[2:]:
         rates = (strong.parameters["rate"], trial.parameters["rate"])
         assert history(run, trial.number) == [rate for rate in rates for _ in range(2)]
+    assert len({reader.job(one).options["address"] for one in trials_of(run.folder)}) == 1
 
 
 def test_a_population_survives_its_supervisor(tmp_path: Path, wait_for: Callable[..., Any]) -> None:
