@@ -229,7 +229,8 @@ class RunOptions(BaseModel):
     max_jobs: int | None = flag(
         None,
         "Trials",
-        "The number of trials. Default: 10, or every point of the grid",
+        "The number of trials. Default: 10, or every point of the grid. With --scheduler pbt or bohb, "
+        "trials that continue from another one do not count",
         ge=1,
         le=100_000,
         wanted="a whole number of at least 1",
@@ -260,9 +261,10 @@ class RunOptions(BaseModel):
         None,
         "Scheduler",
         "End weak trials as this scheduler of Ray Tune does: asha(max_t=100,grace_period=1,"
-        "reduction_factor=4), hyperband(max_t=81,reduction_factor=3) or median(grace_period=1). A trial "
-        "succeeds after max_t values of the objective",
-        value=("asha|hyperband|median", "a scheduler"),
+        "reduction_factor=4), hyperband(max_t=81,reduction_factor=3) or median(grace_period=1). "
+        "bohb(max_t=81) pauses trials, and pbt(perturbation_interval=5,max_t=20) lets weak ones continue "
+        "from checkpoints of better ones. A trial succeeds after max_t values of the objective",
+        value=("asha|hyperband|median|pbt|bohb", "a scheduler"),
         excludes={"early_stopping": "A scheduler is the rule that ends trials early"},
     )
     stop_when: Annotated[str, option_values.checked(read_conditions)] | None = flag(

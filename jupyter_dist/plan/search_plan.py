@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 
 from .. import backends
@@ -12,12 +13,15 @@ from ..errors import InputError, MissingEngine
 from ..options import OF_TUNING, RunOptions
 from ..search.early_stopping import ALONE
 from ..search.notation import read_dimension
+from ..search.schedulers import Scheduler, read_scheduler
 from ..search.spec import Search, Strategy, read_objective, read_parents, read_sizes
 
 __all__ = ["make_search"]
 
 _TRIALS = 10
 _MOST = 100_000
+_STRATEGIES: Mapping[str, Strategy] = {"pbt": "random", "bohb": "bayesian"}
+"""Scheduler that chooses values itself → the strategy that it stands for."""
 _OPTUNA = (("Optuna", 'pip install "jupyter-dist[tune]"'),)
 """What the engine of all backends without one of their own needs."""
 
@@ -50,7 +54,8 @@ def make_search(
             "must log this metric"
         )
     goal, metric = read_objective(run.objective)
-    strategy: Strategy = run.strategy or "bayesian"
+    is_random = run.scheduler is not None and read_scheduler(run.scheduler).kind == "pbt"
+    strategy: Strategy = run.strategy or ("random" if is_random else "bayesian")
     parents, transfer = ((), False) if run.warm_start is None else read_parents(run.warm_start)
     search = Search(
         space={name: read_dimension(text) for name, text in run.tune.items()},
@@ -74,6 +79,8 @@ def make_search(
             f"backends have one built-in rule. Write {_built_in_rule(spelled)}"
         )
     _check_scheduler(search, platform, spelled)
+    if search.schedule is not None and search.pauses:
+        return _population(search, search.schedule, run, spelled)
     for name, one in search.space.items():
         if getattr(one, "scaling", "") == "ReverseLogarithmic" and not (platform and platform.scalings):
             raise InputError(
@@ -89,9 +96,7 @@ def make_search(
         )
     if strategy == "grid":
         search = _grid(search, run, spelled)
-    for name, install in _OPTUNA if platform is None else platform.packages(strategy):
-        if find_spec(name.lower()) is None:
-            raise MissingEngine(f"{spelled('tune')} needs {name}: {install}")
+    _check_packages(_OPTUNA if platform is None else platform.packages(strategy), spelled)
     return search
 
 
@@ -121,6 +126,42 @@ def _check_scheduler(search: Search, platform: PlatformSearch | None, spelled: C
             f"{spelled('strategy')} hyperband has a scheduler of its own. Write {spelled('strategy')} "
             f"bayesian, or remove {spelled('scheduler')}"
         )
+
+
+def _population(
+    search: Search, schedule: Scheduler, run: RunOptions, spelled: Callable[[str], str]
+) -> Search:
+    """Return the search with the number of all its trials. `max_jobs` was the size of the population."""
+    name = f"{spelled('scheduler')} {schedule.kind}"
+    if search.strategy != _STRATEGIES[schedule.kind]:
+        raise InputError(
+            f"{name} cannot be combined with {spelled('strategy')} {search.strategy}, because it chooses the "
+            f"values itself. Remove {spelled('strategy')}"
+        )
+    if search.parents:
+        raise InputError(
+            f"{name} cannot use {spelled('warm_start')}, because it learns only from its own trials. Remove "
+            f"{spelled('warm_start')}"
+        )
+    if run.max_restarts:
+        raise InputError(
+            f"{name} cannot be combined with {spelled('max_restarts')}, because a trial that restarts logs "
+            f"some values again. Remove {spelled('max_restarts')}"
+        )
+    if search.max_jobs < 2:
+        raise InputError(
+            f"{name} needs a population of at least 2 trials. Remove {spelled('max_jobs')}, or increase it"
+        )
+    if schedule.kind == "bohb":
+        _check_packages(_OPTUNA, spelled)
+    everything = schedule.count(search.max_jobs, search.most_values or 0)
+    return dataclasses.replace(search, population=search.max_jobs, max_jobs=everything)
+
+
+def _check_packages(packages: Iterable[tuple[str, str]], spelled: Callable[[str], str]) -> None:
+    for name, install in packages:
+        if find_spec(name.lower()) is None:
+            raise MissingEngine(f"{spelled('tune')} needs {name}: {install}")
 
 
 def _with_stopping_rules() -> Iterator[str]:

@@ -60,7 +60,7 @@ def _parameter(name: str, one: Dimension) -> Parameter:
 
 
 def _trial(trial: trials.Trial) -> TrialInfo:
-    return {
+    told: TrialInfo = {
         "number": trial.number,
         "id": trial.run_id,
         "state": trial.state,
@@ -70,3 +70,6 @@ def _trial(trial: trials.Trial) -> TrialInfo:
         "started": trial.started,
         "ended": trial.ended,
     }
+    if trial.source is not None:
+        told["source"] = {"trial": trial.source.trial, "values": trial.source.values}
+    return told

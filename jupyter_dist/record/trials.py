@@ -7,6 +7,11 @@ The ledger gets a line when a trial begins and a line when it ends. Only the tun
     {"number": 3, "state": "succeeded", "value": 0.93, "steps": [[0, 0.61], …], "reason": null, "time": 1763…}
     {"importance": {"lr": 0.8, "batch": 0.2}}
 
+A scheduler can pause a trial. The trial that continues from its checkpoint is another one, with more fields:
+
+    {"number": 7, "parameters": {"lr": 0.02}, "source": {"trial": 3, "values": 6}, "until": 9, "time": 1763…}
+    {"number": 7, "state": "succeeded", "value": 0.95, …, "paused": true}
+
 The sizes of --scaling are trials too. A line of one that has succeeded also has `measured`, a `Measurement`.
 
 Each trial is also a run of its own. The run's id follows from the trial's number (`folder.trial_id`).
@@ -26,9 +31,18 @@ from ..search.spec import Search
 from .metrics.points import to_number
 from .scaling.measurement import Measurement
 
-__all__ = ["Trial", "TrialLedger", "best", "of_parents", "overall_best", "read", "search_of"]
+__all__ = ["Source", "Trial", "TrialLedger", "best", "of_parents", "overall_best", "read", "search_of"]
 
 RUNNING, SUCCEEDED, PRUNED, FAILED, STOPPED = "running", "succeeded", "pruned", "failed", "stopped"
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a trial continues from: the checkpoint of a trial that was paused."""
+
+    trial: int
+    values: int
+    """Number of values of the objective until then, with those of the trials before."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,16 @@ class Trial:
     """Handle with which the service finds the trial, if the service started it."""
     measured: Measurement | None = None
     """What a size of --scaling has measured."""
+    source: Source | None = None
+    until: int | None = None
+    """Number of values at which the scheduler pauses the trial, with those of the trials before."""
+    paused: bool = False
+    """Whether the trial was paused, so that another trial may continue from its checkpoint."""
+
+    @property
+    def before(self) -> int:
+        """Return the number of values of the trials from which this one continues."""
+        return 0 if self.source is None else self.source.values
 
 
 @dataclass(frozen=True)
@@ -76,8 +100,16 @@ def read(folder: RunFolder) -> TrialLedger:
             elif "parameters" in said:
                 number = int(said["number"])
                 run_id = trial_id(folder.id, number)
-                begun, handle = float(said["time"]), said.get("handle")
-                trials[number] = Trial(number, run_id, said["parameters"], started=begun, handle=handle)
+                source = said.get("source")
+                trials[number] = Trial(
+                    number,
+                    run_id,
+                    said["parameters"],
+                    started=float(said["time"]),
+                    handle=said.get("handle"),
+                    source=None if source is None else Source(int(source["trial"]), int(source["values"])),
+                    until=said.get("until"),
+                )
             else:
                 number = int(said["number"])
                 trials[number] = _ended(trials[number], said)
@@ -95,6 +127,7 @@ def _ended(trial: Trial, said: Mapping[str, Any]) -> Trial:
         steps=tuple((int(step), to_number(at)) for step, at in said.get("steps", ())),
         reason=None if reason is None else str(reason),
         ended=float(said["time"]),
+        paused=bool(said.get("paused")),
         measured=None if measured is None else Measurement.from_json(measured),
     )
 

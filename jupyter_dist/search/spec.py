@@ -80,6 +80,8 @@ class Search:
     """Rule for ending trials, as the user wrote it (early_stopping.py). None: the backend's own rule."""
     scheduler: str | None = None
     """Scheduler, as the user wrote it (schedulers.py). None: the rule of `strategy` and `early_stopping`."""
+    population: int | None = None
+    """Number of trials that continue from no other trial, if the scheduler pauses trials."""
     stop_when: str | None = None
     """Conditions that end a trial as succeeded, as the user wrote them (schedulers.py)."""
     parents: tuple[str, ...] = ()
@@ -103,6 +105,11 @@ class Search:
     @property
     def schedule(self) -> Scheduler | None:
         return None if self.scheduler is None else read_scheduler(self.scheduler)
+
+    @property
+    def pauses(self) -> bool:
+        """Return whether a trial continues as another trial, from a checkpoint."""
+        return self.schedule is not None and self.schedule.pauses
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

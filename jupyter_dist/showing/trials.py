@@ -22,6 +22,8 @@ __all__ = ["TrialLines", "best", "frame", "headline", "parameters_line", "rows"]
 
 
 _FIRST, _LAST = ("number", "state", "value"), ("reason", "started", "ended", "run", "job")
+_SOURCE = ("from_trial", "from_iteration")
+"""Columns of a search whose trials continue from each other's checkpoints."""
 _SHOWN = 12
 _VALUE = 40
 
@@ -40,7 +42,8 @@ def frame(folder: RunFolder) -> pandas.DataFrame:
     search, found = _tuning(folder)
     are_runs = reader.job(folder).backend == backends.TRIALS
     # A parameter may have the name of one of our columns. Then the parameter is renamed.
-    shown = {name: name if name not in (*_FIRST, *_LAST) else f"{name}_" for name in search.space}
+    own = (*_FIRST, *_LAST, *_SOURCE)
+    shown = {name: name if name not in own else f"{name}_" for name in search.space}
     table = [
         {
             "number": trial.number,
@@ -52,11 +55,17 @@ def frame(folder: RunFolder) -> pandas.DataFrame:
             "ended": trial.ended,
             "run": trial.run_id if are_runs else None,
             "job": _job_of(trial),
+            "from_trial": None if trial.source is None else trial.source.trial,
+            "from_iteration": trial.before,
         }
         for trial in found
     ]
-    typed: pandas.DataFrame = pandas.DataFrame(table, columns=[*_FIRST, *shown.values(), *_LAST]).astype(
-        {"number": "int64", "value": "float64", "started": "float64", "ended": "float64"}
+    columns, types = [*_FIRST, *shown.values(), *_LAST], {"number": "int64", "value": "float64"}
+    if search.pauses:
+        columns += _SOURCE
+        types |= dict.fromkeys(_SOURCE, "Int64")
+    typed: pandas.DataFrame = pandas.DataFrame(table, columns=columns).astype(
+        {**types, "started": "float64", "ended": "float64"}
     )
     for name in ("started", "ended"):
         typed[name] = pandas.to_datetime(typed[name], unit="s", utc=True)
@@ -129,19 +138,26 @@ def rows(job: Job, folder: RunFolder) -> tuple[tuple[str, ...], list[tuple[str, 
 
     ordered = sorted(found, key=rank)
     names = list(search.space)
-    columns = ("trial", "state", one_line(search.metric, 40), *names, "duration", "why")
-    return columns, [_row(trial, names) for trial in ordered[:_SHOWN]], max(0, len(ordered) - _SHOWN)
+    source = ("from",) * search.pauses
+    columns = ("trial", "state", one_line(search.metric, 40), *names, *source, "duration", "why")
+    shown = [_row(trial, names, search.pauses) for trial in ordered[:_SHOWN]]
+    return columns, shown, max(0, len(ordered) - _SHOWN)
 
 
-def _row(trial: Trial, names: list[str]) -> tuple[str, ...]:
+def _row(trial: Trial, names: list[str], has_sources: bool) -> tuple[str, ...]:
     return (
         str(trial.number),
         one_line(trial.state, 20),
         "" if trial.value is None else number(trial.value),
         *(_shown(trial.parameters.get(name)) for name in names),
+        *((_source(trial),) if has_sources else ()),
         "" if trial.ended is None else duration(trial.ended - trial.started),
         one_line(trial.reason or "", 80),
     )
+
+
+def _source(trial: Trial) -> str:
+    return "" if trial.source is None else f"trial {trial.source.trial} at {count(trial.before, 'value')}"
 
 
 def _shown(value: object) -> str:
@@ -180,6 +196,10 @@ def _line(trial: Trial, search: Search) -> str:
         if trial.value is None
         else f"{one_line(search.metric, 60)} {number(trial.value)}"
     )
+    if trial.source is not None:
+        what = f"from {_source(trial)}: {what}"
+    if trial.value is not None and trial.reason is not None:
+        what += f"; {one_line(trial.reason, 300)}"
     if search.sizes:
         return f"{count(int(trial.parameters[RANKS]), 'rank')} {one_line(trial.state, 20)}{took}: {what}"
     return f"trial {trial.number} {one_line(trial.state, 20)}{took}: {what} ({parameters_line(trial)})"

@@ -18,6 +18,7 @@ is stored.
     importance.py      the importance of each parameter
     ledger.py          the trial ledger, written before each step
     trial_runs.py      a trial's folder, and its start
+    checkpoints.py     what a trial continues from, if a scheduler pauses trials
     warm_start.py      the trials of a parent
     attached_tuning.py the backend of a run that shows a tuning job of somebody else
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import time
@@ -9,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..folder import RunFolder
+from ..record.trials import Source
 from ..worker.line_file import LineFile
 
 __all__ = ["Ledger"]
@@ -26,10 +28,18 @@ class Ledger:
         parameters: Mapping[str, Any],
         handle: Mapping[str, Any] | None,
         at: float | None = None,
+        *,
+        source: Source | None = None,
+        until: int | None = None,
     ) -> None:
         """`at`: when the trial began, in seconds since the epoch. None: now."""
-        found_by = {} if handle is None else {"handle": dict(handle)}
-        self._write({"number": number, "parameters": dict(parameters), **found_by, "time": at or time.time()})
+        more = {
+            "handle": None if handle is None else dict(handle),
+            "source": None if source is None else dataclasses.asdict(source),
+            "until": until,
+        }
+        told = {name: value for name, value in more.items() if value is not None}
+        self._write({"number": number, "parameters": dict(parameters), **told, "time": at or time.time()})
 
     def ended(
         self,
@@ -40,6 +50,8 @@ class Ledger:
         reason: str | None,
         measured: Mapping[str, Any] | None = None,
         at: float | None = None,
+        *,
+        paused: bool = False,
     ) -> None:
         """`at`: when the trial ended, in seconds since the epoch. None: now."""
         told = [[step, at if math.isfinite(at) else _word(at)] for step, at in steps]
@@ -52,6 +64,7 @@ class Ledger:
                 "reason": reason,
                 "time": at or time.time(),
                 **({} if measured is None else {"measured": dict(measured)}),
+                **({"paused": True} if paused else {}),
             }
         )
 

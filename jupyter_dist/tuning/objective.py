@@ -58,14 +58,21 @@ class Objective:
         job: Job,
         metric: str,
         *,
+        before: int = 0,
         most: int | None = None,
+        until: int | None = None,
         conditions: Sequence[Condition] = (),
     ) -> None:
         """Store the arguments.
 
-        `most`: number of values after which the others do not count. `conditions`: those that end the trial.
+        `before`: number of values of the trials from which this one continues. The other two include them.
+        `most`: number of values after which the others do not count. `until`: the same, and the trial is then
+        paused. `conditions`: those that end the trial.
         """
-        self._folder, self._metric, self._most = folder, metric, most
+        self._folder, self._metric, self._before = folder, metric, before
+        self._pauses = until is not None and (most is None or until < most)
+        limit = until if self._pauses else most
+        self._most = None if limit is None else limit - before
         self._conditions, self._met = conditions, ""
         self._in_log = metric in job.metrics
         self._reads_log = self._in_log or any(one.metric in job.metrics for one in conditions)
@@ -91,10 +98,16 @@ class Objective:
     def reached(self) -> str:
         """Return why the trial has done enough. Empty if it has not, or has no value yet."""
         count = len(self.series)
-        self._meet(VALUES, count)
+        everything = self._before + count
+        self._meet(VALUES, everything)
         if not self._met and count == self._most:
-            return f"max_t={count}"
+            return f"{everything} values" if self._pauses else f"max_t={everything}"
         return self._met if count else ""
+
+    @property
+    def paused(self) -> bool:
+        """Return whether the trial has logged all its values, and another one may continue from it."""
+        return self._pauses and bool(self.reached) and not self._met
 
     @property
     def reported(self) -> list[tuple[int, float]]:

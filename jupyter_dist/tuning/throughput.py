@@ -18,6 +18,7 @@ class Throughput:
 
     reported: tuple[tuple[int, float], ...] = ()
     reached = ""
+    paused = False
     measured: Mapping[str, Any] | None = None
     """The measurement of a run that has ended, as JSON."""
 

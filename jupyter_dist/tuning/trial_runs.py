@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import time
@@ -17,6 +18,7 @@ from ..launch import submission
 from ..record.trials import Trial, search_of
 from ..search.spec import RANKS, Search
 from ..worker import payload
+from . import checkpoints
 
 __all__ = ["start"]
 
@@ -54,11 +56,18 @@ def _make(tuning: RunFolder, trial: Mapping[str, Any], search: Search, one: Tria
     shutil.rmtree(place.path, ignore_errors=True)  # a killed process may have left a part of it
     folders.create(place.path.parent, place.id, int(trial["world_size"]))
     # The number of ranks is no variable of the cell.
-    given = {"most_steps": search.steps} if search.sizes else {"parameters": dict(one.parameters)}
+    given: dict[str, Any] = (
+        {"most_steps": search.steps} if search.sizes else {"parameters": dict(one.parameters)}
+    )
+    if one.until is not None:
+        given["pause"] = {"metric": search.metric, "values": one.until - one.before}
     payload.rewrite_header(tuning.payload, place.payload, {"is_trial": True, **given})
     _link_all(tuning.modules, place.modules)
     told: dict[str, Any] = {"of": tuning.id, "number": one.number, "parameters": dict(one.parameters)}
     told["parallel"] = search.parallel
+    if one.source is not None:
+        checkpoints.copy(tuning, one.source, place)
+        told["source"] = dataclasses.asdict(one.source)
     if one.handle is not None:
         told["handle"] = dict(one.handle)
     # Written last, because a folder is a run once it has a job.

@@ -26,7 +26,7 @@ from ..record import reader, trials
 from ..record.trials import FAILED, PRUNED, RUNNING, STOPPED, SUCCEEDED, Trial
 from ..search.spec import RANKS
 from ..text.format import count
-from . import trial_runs
+from . import checkpoints, trial_runs
 from .engines import engine_for
 from .importance import importance
 from .ledger import Ledger
@@ -49,6 +49,7 @@ _PRUNED_BECAUSE = "pruned at step "
 _ENOUGH_BECAUSE = "another rank has finished the steps of --steps"
 _ENOUGH_AFTER_S = 10.0
 _REACHED_BECAUSE = "the trial has reached "
+_NO_CHECKPOINT = "it has saved no checkpoint"
 
 
 @dataclass
@@ -83,6 +84,8 @@ class Tuning:
         self._engine = engine_for(self.search, job)
         self._failures: list[str] = []
         self._ended = 0
+        self._lacks_checkpoints = False
+        """Whether the reason of a trial says so. One is enough, because all trials run the same cell."""
         self._running: dict[int, _Running] = {}
         self._best: Trial | None = None
         self._weighed, self._weighed_at = 0, 0.0
@@ -144,9 +147,12 @@ class Tuning:
             if proposal is None:
                 break
             self._next += 1
-            self._ledger.begun(number, proposal.parameters, proposal.handle)
+            source, until = proposal.source, proposal.until
+            self._ledger.begun(number, proposal.parameters, proposal.handle, source=source, until=until)
             run_id = folders.trial_id(self._folder.id, number)
-            trial = Trial(number, run_id, proposal.parameters, handle=proposal.handle)
+            trial = Trial(
+                number, run_id, proposal.parameters, handle=proposal.handle, source=source, until=until
+            )
             self._start(self._follow(trial, proposal.options))
         self._weigh()
 
@@ -193,7 +199,9 @@ class Tuning:
                 place,
                 self._trial_job,
                 self.search.metric,
+                before=trial.before,
                 most=self.search.most_values,
+                until=trial.until,
                 conditions=self.search.conditions,
             )
         )
@@ -271,6 +279,9 @@ class Tuning:
         if status.state not in (State.SUCCEEDED, State.STOPPED):
             return FAILED, None, status.reason
         value, why = running.objective.outcome()
+        if why is not None and running.trial.source is not None and not running.objective.reported:
+            why += f". It continues a trial after {count(running.trial.before, 'value')}. If the cell has "
+            why += "nothing left to do then, write a smaller max_t"
         return (FAILED if value is None else SUCCEEDED), value, why
 
     def _was_pruned(self, running: _Running, status: Status) -> bool:
@@ -280,14 +291,26 @@ class Tuning:
         return (status.reason or "").startswith(_PRUNED_BECAUSE)
 
     def _end(self, running: _Running, state: str, value: float | None, reason: str | None) -> None:
-        trial, steps = running.trial, running.objective.reported
-        self._ledger.ended(trial.number, state, value, steps, reason, running.objective.measured)
+        steps, paused = running.objective.reported, running.objective.paused and state != STOPPED
+        if paused and not self._lacks_checkpoints and checkpoints.are_missing(running.place):
+            about = "in dist.checkpoint_dir() before it logged the value at which it was paused. Trials"
+            without = f"{_NO_CHECKPOINT} {about} that continue from it begin from the start"
+            reason = "; ".join(filter(None, (reason, without)))
+        trial = dataclasses.replace(
+            running.trial, state=state, value=value, reason=reason, steps=tuple(steps), paused=paused
+        )
+        self._ledger.ended(
+            trial.number, state, value, steps, reason, running.objective.measured, paused=paused
+        )
         self._running.pop(trial.number)
-        self._count(dataclasses.replace(trial, state=state, value=value, reason=reason))
-        self._engine.tell(trial.number, state, value, steps)
+        self._count(trial)
+        self._engine.tell(trial)
+        if self.search.pauses:
+            checkpoints.remove_old(self._folder, self.search)
 
     def _count(self, trial: Trial) -> None:
         self._ended += 1
+        self._lacks_checkpoints |= _NO_CHECKPOINT in (trial.reason or "")
         if trial.state == FAILED:
             sizes = self.search.sizes
             name = count(int(trial.parameters[RANKS]), "rank") if sizes else f"trial {trial.number}"
@@ -309,6 +332,7 @@ class Tuning:
         now = time.monotonic()
         if (
             self.search.sizes
+            or self.search.pauses  # a value also depends on what the trial continues from
             or self._ended == self._weighed
             or (not self.over and now - self._weighed_at < _IMPORTANCE_EVERY_S)
         ):

@@ -30,6 +30,7 @@ from jupyter_dist.search.spec import KnownBest, Search, WarmStart, read_parents
 from jupyter_dist.start import function
 
 TUNED = "--tune x=int(1,3) --objective max:a"
+PBT = f"{TUNED} --scheduler pbt(perturbation_interval=3,max_t=10)"
 REVERSE = Real(0.1, 0.9, scaling="ReverseLogarithmic")
 
 
@@ -184,9 +185,31 @@ def test_flags_become_a_search() -> None:
             "A grid search needs a finite list of values, and x=uniform(0, 1) is",
         ),
         ("--tune x=int(1,3) --objective max:a --strategy best", "--strategy needs one of random, bayesian"),
-        (f"{TUNED} --scheduler sha", "--scheduler needs asha, hyperband, median, as in"),
-        (f"{TUNED} --scheduler bohb(max_t=3)", "--scheduler cannot be bohb: write hyperband, with"),
-        (f"{TUNED} --scheduler pbt", "--scheduler cannot be pbt: a trial is a run of its own"),
+        (f"{TUNED} --scheduler sha", "--scheduler needs asha, hyperband, median, pbt, bohb, as in"),
+        (f"{TUNED} --scheduler bohb(max_t=2)", "--scheduler bohb has a max_t of 2 and a reduction_factor"),
+        (
+            f"{TUNED} --scheduler bohb --strategy random",
+            "--scheduler bohb cannot be combined with",
+        ),
+        (f"{TUNED} --scheduler bohb --max-restarts 1", "--scheduler bohb cannot be combined with --max"),
+        (f"{TUNED} --scheduler pbt", "--scheduler pbt needs a perturbation_interval and a larger max_t"),
+        (
+            f"{TUNED} --scheduler pbt(perturbation_interval=4,max_t=4)",
+            "--scheduler pbt needs a perturbation_interval and a larger max_t",
+        ),
+        (
+            f"{TUNED} --scheduler pbt(perturbation_interval=1,max_t=4,quantile_fraction=0.6)",
+            "--scheduler quantile_fraction must be a number from 0 to 0.5, got '0.6'",
+        ),
+        (
+            f"{TUNED} --scheduler pbt(perturbation_interval=1,max_t=4,resample_probability=nan)",
+            "--scheduler resample_probability must be a number from 0 to 1, got 'nan'",
+        ),
+        (f"{PBT} --strategy grid", "--scheduler pbt cannot be combined with --strategy grid"),
+        (f"{PBT} --warm-start ab12", "--scheduler pbt cannot use --warm-start"),
+        (f"{PBT} --max-restarts 1", "--scheduler pbt cannot be combined with --max-restarts"),
+        (f"{PBT} --max-jobs 1", "--scheduler pbt needs a population of at least 2 trials"),
+        (f"{PBT} --backend azureml", "--scheduler does not work with this backend"),
         (
             f"{TUNED} --scheduler asha(max=1)",
             "--scheduler asha has no parameter 'max'. Its parameters are",
@@ -241,6 +264,30 @@ def test_schedulers_and_conditions() -> None:
     assert [one.holds(0.002) for one in found.conditions] == [False, False]
     sizes = {"max_t=1": 1, "max_t=8": 2, "max_t=81": 5, "max_t=80": 4, "max_t=125,reduction_factor=5": 4}
     assert {own: read_scheduler(f"hyperband({own})").brackets for own in sizes} == sizes
+
+
+def test_a_population_needs_no_engine_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_plan, "find_spec", lambda name: None)
+    found = plan(f"{PBT} --max-jobs 5").search
+    assert found is not None
+    assert (found.strategy, found.population, found.max_jobs) == ("random", 5, 20)
+    assert Search.from_json(found.to_json()) == found
+    shorter = plan(f"{PBT} --stop-when training_iteration>=6").search
+    assert shorter is not None
+    assert (shorter.population, shorter.max_jobs) == (10, 20)
+    with pytest.raises(MissingEngine, match="--tune needs Optuna"):
+        plan(f"{TUNED} --scheduler bohb")
+
+
+def test_brackets_of_a_number_of_trials() -> None:
+    asked = f"{TUNED} --scheduler bohb(max_t=9) --max-jobs"
+    # 9 trials until 1 value, 3 until 3, 1 until 9; then 5 until 3, 2 until 9; then 3 until 9.
+    sizes = {2: 2 + 2 + 1, 9: 13, 10: 13 + 2, 14: 13 + 7, 17: 23, 26: 23 + 13}
+    found = {size: plan(f"{asked} {size}").search for size in sizes}
+    assert {size: one and one.max_jobs for size, one in found.items()} == sizes
+    shorter = plan(f"{asked} 9 --stop-when training_iteration>=3").search
+    assert shorter is not None
+    assert shorter.max_jobs == 12
 
 
 def test_optuna_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jupyter_dist import folder as folders
 from jupyter_dist.conformance.run_control import wait_for_end
 from jupyter_dist.plan.run_plan import make_plan
 from jupyter_dist.record import reader, trials
+from jupyter_dist.record.trials import PRUNED, SUCCEEDED, Trial
 from jupyter_dist.search.dimensions import Whole
 from jupyter_dist.search.spec import Search
 from jupyter_dist.start import Origin, start_cell
 from jupyter_dist.tuning.engines import ray_tune_parts
+from jupyter_dist.tuning.engines.ray_tune_engine import RayTuneEngine
 from tests.rigs.ray.nodes import IN_SHARED, RayNodes, shared_ray
+from tests.tuning.test_engines import JOB
 from tests.tuning.test_tuning_engines import story
 
 pytestmark = [pytest.mark.needs("optuna", "ray"), pytest.mark.xdist_group(IN_SHARED)]
@@ -60,6 +66,31 @@ def test_weak_trials_end_and_good_ones_reach_max_t(ray: RayNodes, scheduler: str
             assert len(trial.steps) == 8
             place = run.folder.path.parent / trial.run_id
             assert reader.status(type(run.folder)(place)).reason == "the trial has reached max_t=8"
+
+
+@pytest.mark.parametrize("strategy", ["random", "bayesian"])
+def test_a_scheduler_knows_the_trials_that_ended_before_a_restart(
+    ray: RayNodes, own_folders: Path, wait_for: Callable[..., Any], strategy: Any
+) -> None:
+    search = Search(
+        {"lr": Whole(1, 9)},
+        *("max", "score", 9, 1, strategy),
+        scheduler="asha(max_t=8,grace_period=2,reduction_factor=2)",
+    )
+    trial = {"backend": "ray", "world_size": 1, "options": {"address": ray.address}}
+    folders.create(own_folders, JOB.id, 1)
+    engine = RayTuneEngine(search, dataclasses.replace(JOB, tuning={"trial": trial}))
+    try:
+        for number, state in enumerate((SUCCEEDED, PRUNED, SUCCEEDED)):
+            value = 9.0 if state == SUCCEEDED else None
+            steps = tuple((step, 9.0) for step in range(2))
+            engine.learn(Trial(number, f"r-t{number}", {"lr": 9}, state, value, steps))
+        wait_for(lambda: engine.ask(3) is not None or engine.exhausted(), "a new trial")
+        assert engine.exhausted() is None
+        wait_for(lambda: engine.is_hopeless(3, [(0, 1.0), (1, 1.0)]), "the scheduler's decision")
+        assert engine.exhausted() is None
+    finally:
+        engine.close()
 
 
 @pytest.mark.parametrize(

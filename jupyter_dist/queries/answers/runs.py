@@ -42,6 +42,7 @@ __all__ = [
     "ToldApart",
     "TrialInfo",
     "TrialOf",
+    "TrialSource",
     "Tuning",
 ]
 
@@ -295,6 +296,14 @@ class Parameter(TypedDict):
     """What there is to choose from; empty for a range."""
 
 
+class TrialSource(TypedDict):
+    """The checkpoint from which a trial continues."""
+
+    trial: int
+    values: int
+    """The number of values of the objective until then."""
+
+
 class TrialInfo(TypedDict):
     """One trial of a tuning run, which is a run of its own."""
 
@@ -309,6 +318,8 @@ class TrialInfo(TypedDict):
     reason: str | None
     started: float
     ended: float | None
+    source: NotRequired[TrialSource]
+    """Of a trial that continues from another one."""
 
 
 class ScalingRow(TypedDict):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from ...job import Job
-from ...record.trials import Trial
+from ...record.trials import Source, Trial
 from ...search.dimensions import Value
 from ...search.spec import Search
 
@@ -26,6 +26,10 @@ __all__ = ["Engine", "Proposal", "engine_for"]
 
 _SIZES = "sizes_engine:SizesEngine"
 """Of --scaling, on each backend."""
+_OF_SCHEDULERS = {"bohb": "bohb_engine:BohbEngine", "pbt": "population_engine:PopulationEngine"}
+"""Module and class by the scheduler, on each backend. Other schedulers are parts of the engines below."""
+_AROUND = {"ray": "on_trials_ray:OnTrialsRay"}
+"""Module and class of an engine that uses one of these, by the backend of the trials."""
 _OPTUNA = "optuna_engine:OptunaEngine"
 _OF_BACKENDS = {
     "azureml": "azureml_engine:AzureMlEngine",
@@ -49,6 +53,10 @@ class Proposal:
     """
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the trial's backend that replace the user's."""
+    source: Source | None = None
+    """What the trial continues from."""
+    until: int | None = None
+    """Number of values at which the trial is paused, with those of the trials from which it continues."""
 
 
 class Engine(Protocol):
@@ -82,13 +90,8 @@ class Engine(Protocol):
         """
         ...
 
-    def tell(
-        self, number: int, state: str, value: float | None, reported: Sequence[tuple[int, float]]
-    ) -> None:
-        """Add a trial's result.
-
-        `state` is one of record/trials.py. `value` is set only if it has succeeded.
-        """
+    def tell(self, trial: Trial) -> None:
+        """Add a trial's result."""
         ...
 
     def exhausted(self) -> str | None:
@@ -113,7 +116,13 @@ class Engine(Protocol):
 
 def engine_for(search: Search, job: Job) -> Engine:
     """Return the engine of a tuning run. Raises what its library's import raises."""
-    named = _SIZES if search.sizes else _OF_BACKENDS.get(job.where, _OPTUNA)
+    kind = "" if search.schedule is None else search.schedule.kind
+    named = _SIZES if search.sizes else _OF_SCHEDULERS.get(kind) or _OF_BACKENDS.get(job.where, _OPTUNA)
+    engine = cast(Engine, _loaded(named)(search, job))
+    around = _AROUND.get(job.where) if named in _OF_SCHEDULERS.values() else None
+    return engine if around is None else cast(Engine, _loaded(around)(engine, search, job))
+
+
+def _loaded(named: str) -> Any:
     module, _, name = named.partition(":")
-    made = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    return cast(Engine, made(search, job))
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -98,7 +98,7 @@ class OptunaEngine:
         if judged:  # again, because a scheduler compares later trials with what it has judged
             for _ in self._reports(trial.number, trial.steps):
                 self._asked[trial.number].should_prune()
-            self.tell(trial.number, trial.state, trial.value, trial.steps)
+            self.tell(trial)
 
     def ask(self, number: int) -> Proposal | None:
         if self._search.strategy == "grid":
@@ -134,18 +134,16 @@ class OptunaEngine:
                 self._asked[number].report(value, step)
                 yield
 
-    def tell(
-        self, number: int, state: str, value: float | None, reported: Sequence[tuple[int, float]]
-    ) -> None:
-        for _ in self._reports(number, reported):
+    def tell(self, trial: Trial) -> None:
+        for _ in self._reports(trial.number, trial.steps):
             pass
-        trial = self._asked.pop(number)
+        asked = self._asked.pop(trial.number)
         self._ended += 1
         states = self._optuna.trial.TrialState
-        if state == SUCCEEDED:
-            self._study.tell(trial, value)
+        if trial.state == SUCCEEDED:
+            self._study.tell(asked, trial.value)
         else:
-            self._study.tell(trial, state=states.PRUNED if state == PRUNED else states.FAIL)
+            self._study.tell(asked, state=states.PRUNED if trial.state == PRUNED else states.FAIL)
 
     def exhausted(self) -> str | None:
         return None

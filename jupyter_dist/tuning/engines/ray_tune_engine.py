@@ -11,7 +11,6 @@ https://docs.ray.io/en/latest/tune/key-concepts.html
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import shutil
@@ -23,10 +22,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import folder as folders
-from ...backends.ray import connection, local_cluster
-from ...backends.ray.options import RayOptions
+from ...backends.ray import connection
 from ...errors import DistError
-from ...folder import RunFolder, write_json
+from ...folder import RunFolder
 from ...job import Job
 from ...record.trials import PRUNED, RUNNING, SUCCEEDED, Trial
 from ...search.spec import Search
@@ -34,11 +32,11 @@ from ...worker import layout
 from ..objective import counted
 from . import Proposal, ray_tune_parts
 from .optuna_space import from_optuna, to_optuna
+from .trials_ray import TrialsRay
 
 __all__ = ["RayTuneEngine"]
 
 _LOOK_S = 0.1
-_RECORD = layout.hidden("ray-tune.json")
 _PLACE = layout.hidden("ray-tune")
 _QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -66,10 +64,11 @@ class RayTuneEngine:
     def __init__(self, search: Search, job: Job) -> None:
         assert job.tuning is not None
         self._search, self._job = search, job
-        self._asked = RayOptions(**job.tuning["trial"]["options"])
-        self._ranks = int(job.tuning["trial"]["world_size"])
+        self._ray = TrialsRay(job, search.parallel)
         self._folder = RunFolder(folders.runs_root() / job.id)
         self._lock = threading.Lock()
+        self._replays = search.strategy == "grid" or search.prunes
+        """Whether Tune gets the ended trials once more: as points of a grid, or for its scheduler."""
         self._known: list[Trial] = []
         self._of_parent: list[Trial] = []
         self._expected: list[_Expected] = []
@@ -92,7 +91,7 @@ class RayTuneEngine:
             self._of_parent.append(trial)
             return
         self._known.append(trial)
-        if trial.state == RUNNING or self._search.strategy == "grid":
+        if trial.state == RUNNING or self._replays:
             self._expected.append(
                 _Expected(trial.number, trial.parameters, trial.state, trial.value, trial.steps)
             )
@@ -122,18 +121,16 @@ class RayTuneEngine:
         if new:
             self._news.append((name, new))
 
-    def tell(
-        self, number: int, state: str, value: float | None, reported: Sequence[tuple[int, float]]
-    ) -> None:
+    def tell(self, trial: Trial) -> None:
         with self._lock:
-            name = self._ids.get(number)
+            name = self._ids.get(trial.number)
             if name is not None:
-                self._report(number, name, reported)
-                self._ends[name] = (state, value)
+                self._report(trial.number, name, trial.steps)
+                self._ends[name] = (trial.state, trial.value)
                 return
             for one in self._expected:
-                if one.number == number:
-                    one.state, one.value, one.steps = state, value, tuple(reported)
+                if one.number == trial.number:
+                    one.state, one.value, one.steps = trial.state, trial.value, trial.steps
 
     def exhausted(self) -> str | None:
         with self._lock:
@@ -155,12 +152,11 @@ class RayTuneEngine:
     # The methods below run in the threads.
 
     def _live(self) -> None:
-        own: int | None = None
         place = str(self._folder.path / _PLACE)
         os.environ.update(_QUIET)
         try:
-            self._address, own = self._find_ray()
-            connection.connect(self._address, self._asked.read_runtime_env)
+            self._address = self._ray.find()
+            connection.connect(self._address, self._ray.asked.read_runtime_env)
             self._tune(place)
         except BaseException as error:
             if not isinstance(error, DistError):
@@ -172,39 +168,26 @@ class RayTuneEngine:
                     import ray
 
                     ray.shutdown()
-                if own is not None:
-                    local_cluster.end(own)
+                self._ray.end()
             shutil.rmtree(place, ignore_errors=True)
-
-    def _find_ray(self) -> tuple[str, int | None]:
-        """Return the address of the Ray to use, and what ends that Ray if the tuning run started it."""
-        record = self._folder.path / _RECORD
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            known = json.loads(record.read_bytes())
-            return str(known["address"]), known["embedded"]
-        address, own = connection.find_address(self._asked.address), None
-        if address is None:
-            address, own = local_cluster.start(self._folder, self._asked, self._ranks * self._search.parallel)
-        write_json(record, {"address": address, "embedded": own})
-        return address, own
 
     def _tune(self, place: str) -> None:
         import ray
 
         parts = ray_tune_parts.make(self._job.id)
         desk = parts.open_desk()
-        left = self._search.max_jobs - sum(one.state != RUNNING for one in self._known)
-        if self._search.strategy == "grid":
-            left = self._search.max_jobs
-        running = [to_optuna(self._search, one.parameters) for one in self._known if one.state == RUNNING]
-        ended = [one for one in self._known if one.state in (SUCCEEDED, PRUNED)]
+        ended = [one for one in self._known if one.state != RUNNING]
+        running = [one for one in self._known if one.state == RUNNING]
+        # The ended trials come first. Otherwise they wait until a running trial ends.
+        begun = [*ended, *running] if self._replays else running
+        learned = [one for one in ended if one.state in (SUCCEEDED, PRUNED) and not self._replays]
         tuner = ray_tune_parts.tuner(
             self._search,
             parts,
             place,
-            samples=max(1, left),
-            running=running,
-            ended=[*self._of_parent, *ended],
+            samples=max(1, self._search.max_jobs - len(self._known) + len(begun)),
+            begun=[to_optuna(self._search, one.parameters) for one in begun],
+            ended=[*self._of_parent, *learned],
         )
         failure: list[BaseException] = []
 

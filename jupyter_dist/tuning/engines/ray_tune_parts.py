@@ -132,10 +132,10 @@ def tuner(
     place: str,
     *,
     samples: int,
-    running: Sequence[Mapping[str, Any]],
+    begun: Sequence[Mapping[str, Any]],
     ended: Sequence[Trial],
 ) -> Any:
-    """Return a Tuner that begins with the `running` trials and has learned the `ended` ones.
+    """Return a Tuner that begins with the `begun` trials and has learned the `ended` ones.
 
     `place`: a folder.
     """
@@ -147,7 +147,7 @@ def tuner(
     # Trials of Tune need no resources. They run on Tune's node, where Tune stores files.
     node = "node:__internal_head__" if client else f"node:{ray.util.get_node_ip_address()}"
     room = tune.PlacementGroupFactory([{"CPU": 0, node: 0.0001}])
-    algorithm = _algorithm(search, running, ended)
+    algorithm = _algorithm(search, begun, ended)
     return tune.Tuner(
         tune.with_resources(parts.trainable, room),
         param_space=_grid(search) if grid else _domains(search) if search.strategy == "random" else {},
@@ -164,15 +164,15 @@ def tuner(
     )
 
 
-def _algorithm(search: Search, running: Sequence[Mapping[str, Any]], ended: Sequence[Trial]) -> Any:
+def _algorithm(search: Search, begun: Sequence[Mapping[str, Any]], ended: Sequence[Trial]) -> Any:
     """Return Tune's search algorithm. https://docs.ray.io/en/latest/tune/api/suggestion.html"""
     from ray.tune.search import BasicVariantGenerator
 
-    seed = None if search.seed is None else search.seed + len(ended)
+    seed = None if search.seed is None else search.seed + len(begun) + len(ended)
     if search.strategy == "grid":
         return BasicVariantGenerator(constant_grid_search=True, max_concurrent=search.parallel)
     if search.strategy == "random":
-        first = [dict(one) for one in running]
+        first = [dict(one) for one in begun]
         return BasicVariantGenerator(first, max_concurrent=search.parallel, random_state=seed)
     import optuna
     from ray.tune.search.optuna import OptunaSearch
@@ -186,7 +186,7 @@ def _algorithm(search: Search, running: Sequence[Mapping[str, Any]], ended: Sequ
         metric=_OBJECTIVE,
         mode=search.goal,
         sampler=sampler,
-        points_to_evaluate=[dict(one) for one in running],
+        points_to_evaluate=[dict(one) for one in begun],
     )
     for trial in ended:
         # OptunaSearch cannot learn from a parent's trial that has only some of the parameters.

@@ -104,9 +104,7 @@ class ServiceEngine:
         except CredentialsExpired as error:
             raise Unreachable(str(error)) from error
 
-    def tell(
-        self, number: int, state: str, value: float | None, reported: Sequence[tuple[int, float]]
-    ) -> None:
+    def tell(self, trial: Trial) -> None:
         pass  # the service reads the values itself
 
     def exhausted(self) -> str | None:

@@ -27,9 +27,7 @@ class SizesEngine:
     def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
         return False
 
-    def tell(
-        self, number: int, state: str, value: float | None, reported: Sequence[tuple[int, float]]
-    ) -> None:
+    def tell(self, trial: Trial) -> None:
         pass
 
     def exhausted(self) -> str | None:

@@ -20,6 +20,7 @@ from ..output.progress_meter import Meter
 from ..output.scalars import number, step_number
 from . import cell_state as _state
 from . import file_barrier as _barrier
+from . import trial_pause as _pause
 from .folders import checkpoint_dir, input, model_dir
 
 if TYPE_CHECKING:
@@ -119,6 +120,8 @@ def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, 
         _write_media(others, step)
     _state.step = step
     steps.mark(steps.Source.LOG)
+    if _state.pause_metric is not None and _state.pause_metric in scalars:
+        _pause.logged()
 
 
 def _with_media(values: dict[str, Any]) -> tuple[dict[str, Any], list[Medium]]:

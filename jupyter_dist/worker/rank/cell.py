@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import boot, debugger, layout, payload, steps
 from .. import settings as notebook_settings
-from ..api import trial_parameters
+from ..api import trial_parameters, trial_pause
 from ..boot import Terminated
 from ..output import events
 from ..output.result_outline import outline
@@ -177,6 +177,7 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
     main_snapshot.hand_on(settings, objects)
     parameters = header.get("parameters", {})  # the parameters of a tuning run's trial
     trial_parameters.tell(parameters)
+    trial_pause.tell(header.get("pause"))
     if header["kind"] == "call":
         code = getattr(names["fn"], "__code__", None)
         spawned_process.take_displays(getattr(code, "co_filename", None))

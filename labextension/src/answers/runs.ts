@@ -239,6 +239,13 @@ export interface IParameter {
   values: unknown[];
 }
 
+/** The checkpoint from which a trial continues. */
+export interface ITrialSource {
+  trial: number;
+  /** The number of values of the objective until then. */
+  values: number;
+}
+
 /** One trial of a tuning run, which is a run of its own. */
 export interface ITrialInfo {
   number: number;
@@ -252,6 +259,8 @@ export interface ITrialInfo {
   reason: string | null;
   started: number;
   ended: number | null;
+  /** Of a trial that continues from another one. */
+  source?: ITrialSource;
 }
 
 /** One number of ranks, measured or projected. */

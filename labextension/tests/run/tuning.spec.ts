@@ -125,6 +125,23 @@ describe('a tuning run', () => {
     expect(rows(made).map(row => row[0])).toEqual(['0', '1', '2', '4', '3']);
   });
 
+  it('says from which trial each one continues, and keeps the order', () => {
+    const made = part();
+    made.update(tuning(THREE));
+    head(made, 'Trial').click();
+    const later = { ...trial(4, 0.2, 'a', 0.8), source: { trial: 1, values: 6 } };
+    made.update(tuning([...THREE, later]));
+    expect(rows(made)).toEqual([
+      '0|succeeded|0.5|0.01|a|2.0 s|',
+      '1|succeeded|0.9|0.1|<b>|3.0 s|',
+      '2|succeeded|0.7|1|a|4.0 s|',
+      '3|running||0.5|a||',
+      '4|succeeded|0.8|0.2|a|6.0 s|1 after 6 values'
+    ]);
+    head(made, 'Continues').click();
+    expect(rows(made)[0][0]).toBe('4');
+  });
+
   it('filters by words, and by a column', () => {
     const made = part();
     made.update(tuning(THREE));

@@ -54,13 +54,19 @@ export class TrialTable {
 
   update(tuning: ITuning): void {
     this._tuning = tuning;
-    const names = JSON.stringify([tuning.metric, tuning.parameters.map(one => one.name)]);
+    const names = JSON.stringify([
+      tuning.metric,
+      tuning.parameters.map(one => one.name),
+      continues(tuning)
+    ]);
     if (names !== this._names) {
       this._names = names;
       this._columns = columns(tuning, this._context);
-      // The best first.
-      this._by = 2;
-      this._down = tuning.goal === 'max';
+      if (this._by < 0) {
+        // The best first.
+        this._by = 2;
+        this._down = tuning.goal === 'max';
+      }
       this._heads();
     }
     this._rows();
@@ -135,6 +141,10 @@ export class TrialTable {
   }
 }
 
+function continues(tuning: ITuning): boolean {
+  return tuning.trials.some(one => one.source);
+}
+
 function columns(tuning: ITuning, context: IContext): IColumn[] {
   const { trans } = context;
   return [
@@ -157,7 +167,17 @@ function columns(tuning: ITuning, context: IContext): IColumn[] {
       name: trans('Duration'),
       key: one => (one.ended === null ? null : one.ended - one.started),
       text: one => (one.ended === null ? '' : duration(one.ended - one.started))
-    }
+    },
+    ...(continues(tuning)
+      ? [
+          {
+            name: trans('Continues'),
+            key: ({ source }: ITrialInfo) => source?.trial ?? null,
+            text: ({ source }: ITrialInfo) =>
+              source ? trans('%1 after %2 values', source.trial, source.values) : ''
+          }
+        ]
+      : [])
   ];
 }
 

@@ -1,0 +1,163 @@
+"""Engine of --scheduler pbt on every backend: population based training, as in Ray Tune with `synch=True`.
+
+A population trains in segments of `perturbation_interval` values, and each segment is a trial. When all
+trials of a segment have ended, each of them continues as a trial of the next segment. A weak one continues
+from the checkpoint of a strong one, and with that trial's parameters after a perturbation.
+
+All decisions follow from the trials that have ended and from a seed. So a new engine repeats them after a
+restart. Ray Tune's own class decides only inside of Tune's controller, which starts and restores the trials
+itself. The steps and the defaults here are those of that class.
+
+https://docs.ray.io/en/latest/tune/api/doc/ray.tune.schedulers.PopulationBasedTraining.html
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+
+from ...job import Job
+from ...record.trials import RUNNING, Source, Trial
+from ...search.dimensions import Choice, Dimension, Real, Value, Whole
+from ...search.spec import Search
+from . import Proposal
+
+__all__ = ["PopulationEngine", "draw", "explore", "quantiles"]
+
+_FACTORS = (1.2, 0.8)
+
+
+class PopulationEngine:
+    """Implements `Engine`. The trials of a segment have consecutive numbers."""
+
+    def __init__(self, search: Search, job: Job) -> None:
+        assert search.schedule is not None
+        self._search, self._schedule = search, search.schedule
+        self._interval = self._schedule.own["perturbation_interval"]
+        self._seed = job.id if search.seed is None else search.seed
+        self._ended: dict[int, Trial] = {}
+        self._is_over = False
+
+    def learn(self, trial: Trial, *, of_parent: bool = False) -> None:
+        if trial.state != RUNNING:
+            self.tell(trial)
+
+    def ask(self, number: int) -> Proposal | None:
+        first, count = 0, self._search.population or 0
+        segment = self._first_segment(count)
+        while number >= first + count:
+            if any(one not in self._ended for one in range(first, first + count)):
+                return None
+            segment = self._next_segment([self._ended[one] for one in range(first, first + count)])
+            first, count = first + count, len(segment)
+            if not segment:
+                self._is_over = True
+                return None
+        return segment[number - first]
+
+    def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
+        return False
+
+    def tell(self, trial: Trial) -> None:
+        self._ended[trial.number] = trial
+
+    def exhausted(self) -> str | None:
+        return "" if self._is_over else None
+
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def _first_segment(self, count: int) -> list[Proposal]:
+        chance = self._chance(0)
+        draws = [draw(self._search.space, chance) for _ in range(count)]
+        return [Proposal(values, until=self._interval) for values in draws]
+
+    def _next_segment(self, members: Sequence[Trial]) -> list[Proposal]:
+        """Return how each trial of a segment continues. A trial that has ended by itself does not."""
+        paused = [one for one in members if one.paused]
+        chance = self._chance(members[-1].number + 1)
+        weak, strong = quantiles(paused, self._search, self._schedule.fractions["quantile_fraction"])
+        return [self._continued(one, weak, strong, chance) for one in paused]
+
+    def _continued(
+        self, trial: Trial, weak: Sequence[Trial], strong: Sequence[Trial], chance: random.Random
+    ) -> Proposal:
+        parameters: Mapping[str, Value] = trial.parameters
+        donor = trial
+        if trial in weak:
+            donor = chance.choice(strong)
+            resample = self._schedule.fractions["resample_probability"]
+            parameters = explore(donor.parameters, self._search.space, resample, chance)
+        values = trial.until or 0
+        until = min(values + self._interval, self._search.most_values or 0)
+        return Proposal(parameters, source=Source(donor.number, values), until=until)
+
+    def _chance(self, first: int) -> random.Random:
+        """Return the random numbers of the segment that begins with this trial, the same after a restart."""
+        return random.Random(f"{self._seed} {first}")
+
+
+def draw(space: Mapping[str, Dimension], chance: random.Random) -> dict[str, Value]:
+    """Return random values."""
+    return {name: _drawn(one, chance) for name, one in space.items()}
+
+
+def quantiles(trials: Sequence[Trial], search: Search, fraction: float) -> tuple[list[Trial], list[Trial]]:
+    """Return the weak and the strong trials. Both are empty if there is nothing to compare.
+
+    A trial whose last value is not finite is weak. It cannot recover, because its checkpoint has diverged.
+    """
+    diverged = [one for one in trials if one.value is None]
+    sign = 1.0 if search.goal == "max" else -1.0
+    ordered = sorted((sign * one.value, one.number) for one in trials if one.value is not None)
+    number = min(math.ceil(len(ordered) * fraction), len(ordered) // 2)
+    by_number = {one.number: one for one in trials}
+    strong = [by_number[name] for _, name in ordered[len(ordered) - number :]]
+    if not strong and diverged and fraction:
+        strong = [by_number[name] for _, name in ordered[-1:]]
+    if not strong:
+        return [], []
+    return [*(by_number[name] for _, name in ordered[:number]), *diverged], strong
+
+
+def explore(
+    values: Mapping[str, Value], space: Mapping[str, Dimension], resample: float, chance: random.Random
+) -> dict[str, Value]:
+    """Return perturbed values. `resample`: the probability of a new draw, for each parameter.
+
+    Without a new draw, a number is multiplied by 1.2 or 0.8 and stays in its range. A choice becomes one of
+    its neighbours in the list.
+    """
+    return {
+        name: _drawn(one, chance) if chance.random() < resample else _perturbed(values[name], one, chance)
+        for name, one in space.items()
+    }
+
+
+def _perturbed(value: Value, one: Dimension, chance: random.Random) -> Value:
+    if isinstance(one, Choice):
+        at = next(at for at, known in enumerate(one.values) if Choice((known,)).holds(value))
+        return one.values[min(max(at + chance.choice((-1, 1)), 0), len(one.values) - 1)]
+    assert isinstance(value, int | float)
+    wanted = min(max(value * chance.choice(_FACTORS), one.low), one.high)
+    if one.step is not None:
+        wanted = one.low + round((wanted - one.low) / one.step) * one.step
+    return round(wanted) if isinstance(one, Whole) else wanted
+
+
+def _drawn(one: Dimension, chance: random.Random) -> Value:
+    if isinstance(one, Choice) or one.step not in (None, 1):
+        return chance.choice(list(one.points() or ()))
+    if isinstance(one, Real):
+        return _between(one.low, one.high, one.log, chance)
+    return min(math.floor(_between(one.low, one.high + 1, one.log, chance)), one.high)
+
+
+def _between(low: float, high: float, log: bool, chance: random.Random) -> float:
+    if not log:
+        return chance.uniform(low, high)
+    return min(max(math.exp(chance.uniform(math.log(low), math.log(high))), low), high)
