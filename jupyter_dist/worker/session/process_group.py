@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..output import events
-from . import gloo_sockets
+from . import gloo_sockets, horovod_group
 
 __all__ = ["advice", "begin_cell"]
 
@@ -29,6 +29,7 @@ def begin_cell(main: Mapping[str, Any], *, reopen: str | None) -> None:
         return
     from ..api import init
 
+    horovod_group.close()
     gloo_sockets.close_group()
     init(reopen)
     module = sys.modules.get("torch.nn.parallel")

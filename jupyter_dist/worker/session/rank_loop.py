@@ -27,7 +27,7 @@ from ..api import cell_state, file_barrier
 from ..autolog import tensorboard
 from ..output import events
 from ..rank import calls, cell, main_snapshot
-from . import channel, gloo_sockets, process_group, thread_output
+from . import channel, gloo_sockets, horovod_group, process_group, thread_output
 from .global_reads import global_reads
 from .kept_names import KeptNames
 
@@ -149,7 +149,12 @@ class _Rank:
         return code, orderly
 
     def _group(self, *, closed: bool) -> str | None:
-        """Return the communicator of a process group that `dist.init()` has opened, and close it if asked."""
+        """Return the communicator of a process group that `dist.init()` has opened.
+
+        `closed`: close the group first, and Horovod.
+        """
+        if closed:
+            horovod_group.close()
         group = gloo_sockets.close_group() if closed else gloo_sockets.communicator()
         if cell_state.opened_group or group is None:
             return group
@@ -174,6 +179,7 @@ class _Rank:
             if message["do"] == "leave":
                 self._requests.signal(message["of"], message["signal"])
                 gloo_sockets.leave()
+                horovod_group.leave()
             else:
                 self._messages.put(message)
 
@@ -191,6 +197,7 @@ def serve(folder: Path) -> NoReturn:
     link = channel.connect(folder)
     boot.hold_requests()
     gloo_sockets.watch()
+    horovod_group.watch()
     _Rank(link).serve()
     closing = threading.Thread(target=gloo_sockets.close_group, daemon=True)
     closing.start()
