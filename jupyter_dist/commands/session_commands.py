@@ -18,6 +18,8 @@ from .run_commands import Context, Empty, command
 __all__ = ["SESSION_COMMANDS"]
 
 _SHOWN_NAMES = 8
+_SOON_S = 600.0
+"""A session that would end within this time shows the time that is left, as in the sidebar."""
 
 
 def _sessions(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
@@ -46,7 +48,14 @@ def _doing(session: StoredSession) -> str:
     if about["runs"] is not None:
         queued = f", {len(about['queued'])} queued" if about["queued"] else ""
         return f"runs {about['runs']}{queued}{gone}"
-    return f"idle for {duration(time.time() - float(about['idle_since']))}{gone}"
+    idle_s = time.time() - float(about["idle_since"])
+    return f"idle for {duration(idle_s)}{_left(about['idle_timeout_s'], idle_s)}{gone}"
+
+
+def _left(limit_s: float | None, idle_s: float) -> str:
+    if limit_s is None or limit_s - idle_s >= min(_SOON_S, limit_s / 2):
+        return ""
+    return f"; ends in {duration(max(0.0, limit_s - idle_s))} if no cell uses it"
 
 
 def _names(session: StoredSession) -> str:

@@ -16,7 +16,7 @@ from ..worker import listing
 from ..worker.process_identity import boot_id, start_ticks
 from ..worker.session import place
 
-__all__ = ["StoredSession", "find_session", "list_sessions", "session_folder"]
+__all__ = ["StoredSession", "find_session", "list_sessions", "session_folder", "take_end"]
 
 _SILENCE_S = 60.0
 """If its heartbeat is older than this, a session on another host counts as dead."""
@@ -78,3 +78,14 @@ def list_sessions() -> list[StoredSession]:
     names = [name for name in listing.names(place.sessions_root(runs_root())) if place.is_name(name)]
     found = [find_session(name) for name in sorted(names)]
     return [one for one in found if one is not None]
+
+
+def take_end(name: str) -> tuple[float, str] | None:
+    """Return when and why the last session of this name ended, once; None if a user has closed it."""
+    path = session_folder(name) / place.ENDED
+    try:
+        ended = json.loads(path.read_bytes())
+        path.unlink()
+        return float(ended["at"]), str(ended["why"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None

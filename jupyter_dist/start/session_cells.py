@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from ..capture.session.choice import Choice
 from ..errors import InputError
 from ..launch import session_link
 from ..plan.run_plan import Plan
-from ..record.sessions import StoredSession, find_session
+from ..record.sessions import StoredSession, find_session, take_end
 from ..showing import display
 from . import session_default
 from .origin import Origin
@@ -180,6 +181,7 @@ def _start(plan: Plan, given: Mapping[str, Any], origin: Origin, source: str, co
             if found is None:
                 choice = code.choose(plan, _EMPTY)
                 payload = code.capture(plan, choice)
+                _tell_of_end(plan.run.session)
                 run = launch_payload(payload, plan, source, origin, _facts(plan, choice), None)
                 session_link.wait_until_open(plan.run.session, run.folder)
                 return run
@@ -193,6 +195,16 @@ def _start(plan: Plan, given: Mapping[str, Any], origin: Origin, source: str, co
     deliver = session_link.deliver(found, more)
     facts = {**_facts(plan, None), "owned": sorted(payload.words.intersection(about["owned"]))}
     return launch_payload(payload, plan, source, origin, facts, deliver)
+
+
+def _tell_of_end(name: str) -> None:
+    ended = take_end(name)
+    if ended is not None:
+        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(ended[0]))
+        display.tell(
+            f"note: the earlier session {name} ended at {at}: {ended[1]}. This cell starts a new session, "
+            "without the names of the earlier one."
+        )
 
 
 def _plan_of(found: StoredSession, plan: Plan) -> Plan:

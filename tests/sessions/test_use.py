@@ -251,6 +251,18 @@ def test_an_idle_session_ends(notebook: Notebook, wait_for: Callable[..., Any]) 
     notebook.cell("1", "--session -np 1 --idle-timeout 0.5")
     wait_for(lambda: list_sessions() == [], "the end of the idle session")
     assert notebook.results("'held' in globals()", "--session -np 1") == [False]
+    assert "note: the earlier session main ended at " in notebook.printed
+    assert ": it was idle for 0.50 s. This cell starts a new session" in notebook.printed
+    notebook.plain("%dist close")
+    notebook.cell("1", "--session -np 1")
+    assert "the earlier session" not in notebook.printed
+
+
+def test_the_list_shows_when_an_idle_session_ends(notebook: Notebook, wait_for: Callable[..., Any]) -> None:
+    notebook.cell("1", "--session -np 1 --idle-timeout 10m")
+    assert "if no cell uses it" not in str(notebook.plain("%dist sessions"))
+    notebook.cell("1", "--session soon -np 1 --idle-timeout 6s")
+    wait_for(lambda: "; ends in" in str(notebook.plain("%dist sessions")), "the last seconds of the session")
 
 
 def test_a_session_of_another_host_is_neither_used_nor_ended(notebook: Notebook) -> None:

@@ -8,6 +8,8 @@ from .ranks import Ranks
 __all__ = ["Recovery"]
 
 _SHOWN_NAMES = 12
+_PORTS = ("MASTER_PORT", "HOROVOD_GLOO_RENDEZVOUS_PORT")
+"""The variables with the ports of the stores in which the ranks find each other."""
 
 
 class Recovery:
@@ -56,8 +58,9 @@ class Recovery:
         lost = self.broken or any(kept.fresh for kept in self._ranks.all)
         if not lost or (groups and len(request.ranks) < len(self._ranks.all)):
             return None
-        if self.broken:  # the store of the earlier group may still have the port
-            self._env["MASTER_PORT"] = str(self._ranks.processes.free_port())
+        if self.broken:  # the stores of the earlier group may still have the ports
+            for name in _PORTS:
+                self._env[name] = str(self._ranks.processes.free_port())
         self.broken = False
         return min(groups, default=None)
 

@@ -22,6 +22,7 @@ from ...folder import RunFolder, make_attempt, make_private, new_id, open_privat
 from ...job import Job, State, Supervisor
 from ...processes.leftovers import end_leftovers
 from ...record.file_changes import FileChanges
+from ...text.format import duration
 from ...worker.file_locks import Lock, try_lock
 from ...worker.process_identity import boot_id, start_ticks
 from ...worker.session import channel, place
@@ -37,6 +38,7 @@ __all__ = ["Server", "serve"]
 
 _TURN_S = 1.0
 _BEAT_S = 5.0
+_CLOSED = "a user has closed it"
 _SEND_S = 10.0
 """How long a process at the other end may take to read a message."""
 
@@ -115,7 +117,7 @@ class Server:
             if self.ranks.processes.failed is not None:
                 self._ending, self._failed = self.ranks.processes.failed, True
             if self._idle_limit_s is not None and time.time() - self._idle_since > self._idle_limit_s:
-                self._ending = f"it was idle for {self._idle_limit_s:g} s"
+                self._ending = f"it was idle for {duration(self._idle_limit_s)}"
 
     def turn(self, seconds: float) -> None:
         self.alarm.wait(seconds, self._selector.fileno())
@@ -272,7 +274,7 @@ class Server:
         if asked == "restart":
             return self._restart()
         if asked == "close":
-            self._ending = "a user has closed it"
+            self._ending = _CLOSED
             return {"ok": True, "pid": os.getpid()}
         return {"error": f"the session's supervisor does not know {asked!r}"}
 
@@ -356,6 +358,9 @@ class Server:
         end_leftovers(self._id, *self._cells)
         self.guard.release()
         self._listener.close()
+        if self._ending != _CLOSED:  # the next cell with this name tells the user
+            with contextlib.suppress(OSError):
+                write_json(self._path / place.ENDED, {"why": self._ending, "at": time.time()})
         for name in (place.SOCKET, place.ABOUT):
             with contextlib.suppress(OSError):
                 (self._path / name).unlink()

@@ -1,4 +1,4 @@
-"""Private names of Horovod, Ray, Spark and Optuna."""
+"""Private names of Horovod, Ray, Spark, Optuna and TensorFlow's workers."""
 
 from __future__ import annotations
 
@@ -163,6 +163,13 @@ ROWS: tuple[Row, ...] = (
     *_HOROVOD,
     *_RAY,
     *_SPARK,
+    Row(
+        "tensorflow.python.distribute.collective_all_reduce_strategy",
+        ("CollectiveAllReduceExtended._enable_check_health",),
+        ("worker/session/tensorflow_collectives",),
+        Missing.OFF,
+        "Leaving the watch over TensorFlow's workers to a session",
+    ),
     Row(
         "optuna.trial._frozen",
         ("_trial_id",),

@@ -17,7 +17,10 @@ __all__ = ["Peers"]
 
 
 class Peers:
-    """The connections made in a context: `with peers.noted(): hvd.init()`. Not thread-safe."""
+    """The connections made in contexts: `with peers.noted(): hvd.init()`.
+
+    A thread that is not in such a context may call `let_go`.
+    """
 
     def __init__(self) -> None:
         self._made: set[int] = set()
@@ -28,7 +31,7 @@ class Peers:
         try:
             yield
         finally:
-            self._made = set(_sockets()) - before
+            self._made |= set(_sockets()) - before
 
     def let_go(self, addresses: Sequence[str] | None = None) -> None:
         """Shut down the connections to these addresses (None: all). A rank that waits on one gets an error.
@@ -36,12 +39,17 @@ class Peers:
         Connections of the user are not touched.
         """
         made = self._made if addresses is None or addresses else set()
+        if addresses is None:
+            self._made = set()
         for inode, fd in _sockets().items() if made else ():
             with contextlib.suppress(OSError):
                 if inode not in made or os.fstat(fd).st_ino != inode:
                     continue
                 # A duplicate is closed here, because the original descriptor belongs to other code.
                 with socket.socket(fileno=os.dup(fd)) as connection:
+                    # gloo aborts the process if its listening socket is shut down.
+                    if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        continue
                     if addresses is None or _peer(connection) in addresses:
                         connection.shutdown(socket.SHUT_RDWR)
 

@@ -2,7 +2,8 @@
 
 In a run with fixed ranks (`JUPYTER_DIST_HOROVOD=static`) each rank has its number from its start. Only the
 store for exchanging addresses is missing. Rank 0 serves the store from its `hvd.init()` on, and the other
-ranks wait for it in theirs.
+ranks wait for it in theirs. In a session, the ranks also wait for each other in Python, because Horovod's
+wait hears no signal. After a failed cell, the session's supervisor chooses another port for the store.
 
 In an elastic run each `hvd.init()` assigns the numbers. A rank writes a request to its folder, with the port
 on which it would serve the store. The agent sends the request on. The answer for all ranks is a file that the
@@ -22,10 +23,11 @@ from typing import Any
 
 from .. import layout
 from ..line_file import append_line
+from ..session import place as session_place
 from . import gpus, output_files
 from .peer_connections import Peers
 
-__all__ = ["HOW", "PROCESS", "patch", "patch_notifications"]
+__all__ = ["HOW", "PROCESS", "patch", "patch_notifications", "peers"]
 
 HOW = "JUPYTER_DIST_HOROVOD"
 """The variable with the kind of rendezvous without horovodrun: `static` or `elastic`."""
@@ -42,7 +44,10 @@ _ADDED = 2
 """Horovod's value for added hosts (HostUpdateResult). The ranks must then exchange their states."""
 _store: Any = None
 _asks = _round = _news = 0
-_peers = Peers()
+_meetings: dict[int, int] = {}
+"""How often the ranks of a session have met, by the port of the store."""
+peers = Peers()
+"""The connections that Horovod has made."""
 
 
 def patch(basics: Any) -> None:
@@ -61,7 +66,7 @@ def _meeting(original: Callable[..., Any], meet: Callable[[], None]) -> Callable
         if self.is_initialized():
             return original(self, *args, **more)
         meet()
-        with _peers.noted():
+        with peers.noted():
             return original(self, *args, **more)
 
     return init
@@ -69,14 +74,22 @@ def _meeting(original: Callable[..., Any], meet: Callable[[], None]) -> Callable
 
 def _meet() -> None:
     global _store
-    from .rendezvous_store import Store, wait_until_served
+    from .rendezvous_store import Store, wait_for_keys, wait_until_served
 
     address = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
     port = int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
-    if os.environ["HOROVOD_RANK"] != "0":
-        wait_until_served(address, port, float(os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS") or _TIMEOUT_S))
-    elif _store is None:
+    limit_s = float(os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS") or _TIMEOUT_S)
+    rank = os.environ["HOROVOD_RANK"]
+    if rank != "0":
+        wait_until_served(address, port, limit_s)
+    elif _store is None or _store.port != port:
+        if _store is not None:
+            _store.end()
         _store = Store("127.0.0.1" if address == "127.0.0.1" else "", port)
+    if session_place.ID_VARIABLE in os.environ:
+        number = _meetings.get(port, 0)
+        wait_for_keys(address, port, f"ranks{number}", rank, int(os.environ["HOROVOD_SIZE"]), limit_s)
+        _meetings[port] = number + 1
 
 
 def _meet_anew() -> None:
@@ -90,7 +103,7 @@ def _meet_anew() -> None:
     if _store is None:
         _store = Store("", 0)
     _store.clear()
-    _peers.let_go()
+    peers.let_go()
     _asks += 1
     seat, number = os.environ[PROCESS].split()
     folder = Path(layout.rank_path(os.environ["JUPYTER_DIST_RUN"], os.environ["JUPYTER_DIST_ATTEMPT"], seat))
@@ -147,7 +160,7 @@ def _look(manager: Any) -> None:
     while True:
         time.sleep(_LOOK_S)
         told = _notice()
-        _peers.let_go(told.get("gone", ()))
+        peers.let_go(told.get("gone", ()))
         if told.get("news", 0) > _news and manager._listeners:
             _news = told["news"]
             for listener in list(manager._listeners):

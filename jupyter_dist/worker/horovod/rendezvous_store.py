@@ -14,7 +14,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-__all__ = ["Store", "put", "wait_until_served"]
+__all__ = ["Store", "put", "wait_for_keys", "wait_until_served"]
 
 _HELD_S = 0.5
 """How long a request for a missing value is delayed. Gloo asks again every 10 ms, for every rank."""
@@ -49,6 +49,14 @@ class Store(ThreadingHTTPServer):
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignore the error: a client that breaks a connection will try again, or has ended."""
+
+    def end(self) -> None:
+        """Stop serving within half a second. Does not block."""
+        threading.Thread(target=self._end, name="horovod store's end", daemon=True).start()
+
+    def _end(self) -> None:
+        self.shutdown()
+        self.server_close()
 
     def clear(self) -> None:
         """Remove all values."""
@@ -137,11 +145,32 @@ def put(address: str, port: int, scope: str, key: str, value: bytes) -> None:
 
     Raises OSError.
     """
+    _request(address, port, "PUT", f"/{scope}/{key}", value)
+
+
+def wait_for_keys(address: str, port: int, scope: str, own: str, count: int, seconds: float) -> None:
+    """Put the key `own`, and wait until a store that is being served has the keys from 0 to `count` - 1.
+
+    Raises TimeoutError with the number of the missing rank, and OSError.
+    """
+    put(address, port, scope, own, b"1")
+    deadline = time.monotonic() + seconds
+    for key in range(count):
+        while _request(address, port, "GET", f"/{scope}/{key}") != 200:
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"hvd.init(): rank {key} did not call hvd.init() within {seconds:g} s. Call it "
+                    "on all ranks"
+                )
+
+
+def _request(address: str, port: int, method: str, path: str, body: bytes | None = None) -> int:
     connection = http.client.HTTPConnection(address, port, timeout=30)
     try:
-        connection.request("PUT", f"/{scope}/{key}", value)
+        connection.request(method, path, body)
         with connection.getresponse() as response:
             response.read()
+            return response.status
     except http.client.HTTPException as error:
         raise ConnectionError(f"the store at {address}:{port}: {error!r}") from error
     finally:

@@ -4,6 +4,7 @@
     RUNS/sessions/NAME/.start.lock      locked by a kernel while it starts the session
     RUNS/sessions/NAME/life.lock        locked by the session's supervisor until it ends
     RUNS/sessions/NAME/cells.sock       the socket on which the supervisor accepts kernels and ranks
+    RUNS/sessions/NAME/ended.json       when and why the last session ended, until a cell shows it
     RUNS/sessions/NAME/on-start-F.pkl   the payload of a function that fresh ranks call first
 
 The folder is also shaped like a run's. It has the supervisor's log between cells, and the folder of an
@@ -22,6 +23,7 @@ ABOUT = "session.json"
 START_LOCK = ".start.lock"
 LIFE_LOCK = "life.lock"
 SOCKET = "cells.sock"
+ENDED = "ended.json"
 CELLS = "cells"
 ON_START = "on-start"
 DEFAULT = "main"

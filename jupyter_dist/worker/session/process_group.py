@@ -1,4 +1,4 @@
-"""The process group of a session's ranks, after a cell that has failed.
+"""The process groups of a session's ranks: their collectives end with a cell that fails.
 
 Such a cell may have left a collective half done, so each rank closes its group. If `dist.init()` or the cell
 had opened the group, the next cell begins with a new one.
@@ -12,24 +12,45 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..output import events
-from . import gloo_sockets
+from . import gloo_sockets, horovod_group, tensorflow_collectives
 
-__all__ = ["advice", "begin_cell"]
+__all__ = ["advice", "begin_cell", "close", "leave", "watch"]
 
 _old: weakref.WeakSet[Any] = weakref.WeakSet()
 """Objects that communicate through a group that was closed."""
 
 
+def watch() -> None:
+    """Note from now on what torch, Horovod and TensorFlow open."""
+    for module in (gloo_sockets, horovod_group, tensorflow_collectives):
+        module.watch()
+
+
+def leave() -> None:
+    """Make every collective of this process raise that waits for another rank, except NCCL's.
+
+    Another thread than theirs calls this. Blocks for 0.3 s if a rank with Horovod does not answer.
+    """
+    for module in (gloo_sockets, tensorflow_collectives, horovod_group):
+        module.leave()
+
+
+def close() -> str | None:
+    """Close all groups. Returns the communicator of torch's group; None if none was open."""
+    horovod_group.close()
+    tensorflow_collectives.close()
+    return gloo_sockets.close_group()
+
+
 def begin_cell(main: Mapping[str, Any], *, reopen: str | None) -> None:
     """Open the process group again that the last cell has lost. Blocks until every rank has done so.
 
-    `reopen`: the communicator of the group; None if the group of this rank can still be used.
+    `reopen`: the communicator of the group, which is closed; None if the group can still be used.
     """
     if reopen is None:
         return
     from ..api import init
 
-    gloo_sockets.close_group()
     init(reopen)
     module = sys.modules.get("torch.nn.parallel")
     if module is None:

@@ -47,10 +47,14 @@ class _Requests:
         """Cells that have not begun, and their signals."""
 
     def signal(self, of: str, signum: int) -> None:
-        """Signal a cell now, or as soon as it begins. The thread that reads calls this."""
+        """Signal a cell now, or as soon as it begins. The thread that reads calls this.
+
+        A cell that runs also leaves its collectives. After its end they are new, and must stay.
+        """
         with self._lock:
             if self._present == of:
                 signal.pthread_kill(threading.main_thread().ident or 0, signum)
+                process_group.leave()
             else:
                 self._early[of] = signum
 
@@ -75,6 +79,8 @@ class _Rank:
         self._messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._sending = threading.Lock()
         self._requests = _Requests()
+        self._closed = False
+        """Whether the last cell has failed, and its groups are closed."""
         self._reader = threading.Thread(target=self._read, name="jupyter-dist-session", daemon=True)
         self._reader.start()
         self._threads = thread_output.install()
@@ -109,8 +115,12 @@ class _Rank:
                 if writer is not None:
                     writer.note(note)
             self._names.first, self._names.tells = message["on_start"], message["tells"]
-            if message["close"]:  # this rank has succeeded in a cell in which another rank has failed
+            lost = message["close"] or message["reopen"] is not None
+            if (
+                lost and not self._closed
+            ):  # this rank has succeeded in a cell in which another rank has failed
                 self._group(closed=True)
+            self._closed = False
             process_group.begin_cell(self._names.main.__dict__, reopen=message["reopen"])
             code, orderly = cell.run(Path(message["run"]), Path(message["folder"]), self._names)
         except (boot.Terminated, KeyboardInterrupt):  # right before the cell, or after its end
@@ -124,7 +134,7 @@ class _Rank:
             return code, orderly
         self._requests.end()
         failed = code != 0
-        group = self._group(closed=failed)
+        group, self._closed = self._group(closed=failed), failed
         main_snapshot.clear()
         boot.flush()
         events.close()
@@ -149,8 +159,11 @@ class _Rank:
         return code, orderly
 
     def _group(self, *, closed: bool) -> str | None:
-        """Return the communicator of a process group that `dist.init()` has opened, and close it if asked."""
-        group = gloo_sockets.close_group() if closed else gloo_sockets.communicator()
+        """Return the communicator of a process group that `dist.init()` has opened.
+
+        `closed`: close the group first, and those of Horovod and TensorFlow.
+        """
+        group = process_group.close() if closed else gloo_sockets.communicator()
         if cell_state.opened_group or group is None:
             return group
         writer = events.writer()
@@ -173,7 +186,6 @@ class _Rank:
                 os._exit(1)  # the supervisor has ended, and the guard ends the other processes
             if message["do"] == "leave":
                 self._requests.signal(message["of"], message["signal"])
-                gloo_sockets.leave()
             else:
                 self._messages.put(message)
 
@@ -190,7 +202,7 @@ def serve(folder: Path) -> NoReturn:
     """Serve the session in this folder, then end the process. The rank's files are set up."""
     link = channel.connect(folder)
     boot.hold_requests()
-    gloo_sockets.watch()
+    process_group.watch()
     _Rank(link).serve()
     closing = threading.Thread(target=gloo_sockets.close_group, daemon=True)
     closing.start()

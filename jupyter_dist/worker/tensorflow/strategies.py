@@ -14,7 +14,7 @@ from ..output import events
 from ..tf_config import Task, task
 from . import server_rank
 
-__all__ = ["KINDS", "Devices", "choose", "divide_cpu", "kind_of", "make", "spans_ranks"]
+__all__ = ["KINDS", "Devices", "choose", "divide_cpu", "forget", "kind_of", "make", "spans_ranks"]
 
 KINDS = {
     "one_device": "OneDeviceStrategy",
@@ -110,6 +110,12 @@ def make(name: Any, options: Mapping[str, Any], world_size: int) -> Any:
         return _made[kind]
     _MAKERS[kind](tf, options, here, place, why)
     return _made[kind]
+
+
+def forget() -> None:
+    """Make the next call of `make` return a new strategy of several ranks."""
+    for kind in filter(spans_ranks, KINDS):
+        _made.pop(kind, None)
 
 
 def _tensorflow() -> Any:

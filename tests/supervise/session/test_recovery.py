@@ -38,7 +38,7 @@ def test_a_broken_group_opens_once_on_another_port(ranks: Ranks, tmp_path: Path)
     some = recovery.prepare(request(tmp_path, 0))
     assert (some.reopen, recovery.broken) == (None, True)  # the other rank would be missing
     first = recovery.prepare(request(tmp_path, 0, 1))
-    assert (first.reopen, [*first.env]) == ("gloo", ["MASTER_PORT"])
+    assert (first.reopen, [*first.env]) == ("gloo", ["MASTER_PORT", "HOROVOD_GLOO_RENDEZVOUS_PORT"])
     second = recovery.prepare(request(tmp_path, 0, 1))
     assert (second.reopen, second.env) == (None, first.env)
 

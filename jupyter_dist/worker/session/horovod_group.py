@@ -1,0 +1,116 @@
+"""The exit from an operation of Horovod that waits for another rank, and Horovod's end after a failed cell.
+
+Horovod's background thread carries operations out, and a rank that waits for one hears no signal. If all
+ranks answer, Horovod ends on all of them once one rank shuts it down. If a rank does not answer, another
+thread shuts the sockets of Horovod down. Both raise HorovodInternalError in the waiting code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..horovod.rendezvous import peers
+from ..import_hooks import call
+from ..output import events
+from ..patching import wrap
+
+__all__ = ["close", "leave", "watch"]
+
+_ANSWER_S = 0.3
+"""How long the other ranks may take to agree that Horovod ends."""
+_NOTE = (
+    "Horovod was shut down, because a cell has failed. Call hvd.init() again. Then broadcast the parameters, "
+    "because some ranks may be a step ahead."
+)
+
+_opened: list[Any] = []
+"""The bindings on which the cells have called `init`: those of horovod.torch or horovod.tensorflow."""
+_has_left = False
+_shutting_down = threading.Lock()
+
+
+def watch() -> None:
+    """Note from now on which bindings of Horovod cells open."""
+    call("horovod.common.basics", _patch)
+
+
+def _patch() -> None:
+    basics = sys.modules["horovod.common.basics"].HorovodBasics
+    wrap(basics, "init", _noting)
+    wrap(basics, "shutdown", _one_at_a_time)
+
+
+def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
+    def init(self: Any, *args: Any, **options: Any) -> Any:
+        if not any(self is one for one in _opened):
+            _opened.append(self)
+        return original(self, *args, **options)
+
+    return init
+
+
+def _one_at_a_time(original: Callable[..., Any]) -> Callable[..., Any]:
+    def shutdown(self: Any) -> None:
+        with _shutting_down:  # Horovod ends the process if two threads join its background thread
+            original(self)
+
+    return shutdown
+
+
+def leave() -> None:
+    """Make the operations of Horovod that wait for another rank raise. Another thread than theirs calls this.
+
+    Blocks for 0.3 s if another rank does not answer.
+    """
+    global _has_left
+    threads = []
+    for one in list(_opened):
+        if one.is_initialized():
+            _has_left = True
+            threads.append(threading.Thread(target=one.shutdown, daemon=True))
+            threads[-1].start()
+    until = time.monotonic() + _ANSWER_S
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    peers.let_go()
+
+
+def close() -> None:
+    """Shut Horovod down if it is open. The next `hvd.init()` of all ranks opens it again."""
+    global _has_left
+    leave()
+    if not _has_left:
+        return
+    for one in _opened:
+        one.shutdown()
+    _opened.clear()
+    _has_left = False
+    module = sys.modules.get("horovod.torch")
+    if module is not None:
+        # This also resets the numbers of operations, which are names of tensors. Another rank may have begun
+        # fewer operations.
+        module.shutdown()
+        _reset_optimizers()
+    writer = events.writer()
+    if writer is not None and os.environ["RANK"] == "0":
+        writer.note(_NOTE)
+
+
+def _reset_optimizers() -> None:
+    """Make the optimizers of horovod.torch forget the operations that they wait for.
+
+    Their own method for elastic training does so: load_state_dict.
+    """
+    optimizers = sys.modules["torch.optim"]
+    for value in gc.get_objects():
+        kind = type(value)
+        if issubclass(kind, optimizers.Optimizer) and hasattr(kind, "skip_synchronize"):
+            with contextlib.suppress(Exception):  # the user's own class may fail
+                value.load_state_dict(value.state_dict())

@@ -1,0 +1,88 @@
+"""The exit from a collective of TensorFlow that waits for another rank, and new ones after a failed cell.
+
+TensorFlow lets another thread abort all collectives of a process. If the process then enables them again, it
+gets new ones and keeps its variables. In a session, TensorFlow does not watch its workers: its coordination
+service would end the processes of all workers when one of them dies. The session's supervisor watches them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ..import_hooks import call
+from ..output import events
+from ..patching import wrap
+from ..tensorflow import strategies
+from ..tf_config import task
+
+__all__ = ["close", "leave", "watch"]
+
+_CONTEXT = "tensorflow.python.eager.context"
+_STRATEGY = "tensorflow.python.distribute.collective_all_reduce_strategy"
+_NOTE = (
+    "The collectives of TensorFlow were ended, because a cell has failed. Variables keep their values. Call "
+    "dist.strategy() again, build the model again in its scope, and copy the weights: "
+    "new.set_weights(model.get_weights())."
+)
+_enabled: tuple[Any, Any] | None = None
+"""TensorFlow's context with collectives, and the definition of its server."""
+
+
+def watch() -> None:
+    """Note from now on which collectives TensorFlow enables."""
+    call(_STRATEGY, _patch)
+
+
+def _patch() -> None:
+    with contextlib.suppress(ValueError):  # TensorFlow itself reports a TF_CONFIG that is not valid
+        if task().count("ps"):
+            return
+    context = sys.modules[_CONTEXT]
+    wrap(context.Context, "enable_collective_ops", _noting)
+    context.context().configure_coordination_service(service_type="")
+    sys.modules[_STRATEGY].CollectiveAllReduceExtended._enable_check_health = False
+    os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")  # a rank that starts a little later is not dead
+
+
+def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
+    def enable(self: Any, server_def: Any) -> None:
+        global _enabled
+        # Another strategy of the same ranks uses the collectives that are there. New ones would drop the
+        # requests of ranks that were faster.
+        if _enabled is None or _enabled[1].cluster != server_def.cluster:
+            original(self, server_def)
+            _enabled = self, server_def
+
+    return enable
+
+
+def leave() -> None:
+    """Make every collective of TensorFlow in this process raise. Another thread than theirs calls this."""
+    if _enabled is not None:
+        errors = sys.modules["tensorflow"].errors
+        _enabled[0].abort_collective_ops(errors.CANCELLED, "the cell was stopped, or another rank has failed")
+
+
+def close() -> None:
+    """End the collectives of this process. The next strategy of all ranks gets new ones."""
+    global _enabled
+    if _enabled is None:
+        return
+    leave()
+    context, server_def = _enabled
+    _enabled = None
+    logger = logging.getLogger("absl")
+    before, logger.disabled = logger.disabled, True  # it warns of tensors that it keeps
+    try:
+        context.enable_collective_ops(server_def)
+    finally:
+        logger.disabled = before
+    strategies.forget()
+    writer = events.writer()
+    if writer is not None and os.environ["RANK"] == "0":
+        writer.note(_NOTE)
