@@ -1,6 +1,4 @@
-/** Hundreds of runs in a table: columns to choose, sorting, groups, a filter, and runs to compare.
- *
- * Of its rows only those in sight are in the page. */
+/** Hundreds of runs in a table: columns to choose, sorting, groups, a filter, and runs to compare. */
 import { reason } from '../run/context';
 import { button, el, setText } from '../run/dom';
 import { typeInto } from '../run/rename';
@@ -10,15 +8,14 @@ import { followTheme } from '../run/theme';
 import type { Trans } from '../run/trans';
 import type { IServer } from '../model/server';
 import { ColumnChoice } from './choice';
+import { TableBody, type Row } from './body';
 import { Clock } from './clock';
-import { columnsOf, grouped, sorted, usual, type IColumn, type IGroup } from './columns';
+import { columnsOf, grouped, sorted, usual, type IColumn } from './columns';
 import { TableHead } from './head';
 import { allRuns } from './reading';
-import { emptyNode, groupRow, runRow, type IRowActions } from './rows';
+import { emptyNode, type IRowActions } from './rows';
 import { readState, writeState, type ITableState } from './state';
 
-const ROW_PX = 28;
-const SPARE_ROWS = 12;
 const TYPING_MS = 200;
 /** While runs go on: how long a list is shown before it is read again. */
 const PAUSE_MS = 1000;
@@ -37,8 +34,6 @@ export interface IRunsTableOptions {
   ) => void;
 }
 
-type Row = IRunSummary | IGroup;
-
 export class RunsTable implements IDisposable {
   readonly node: HTMLElement;
   private readonly _abort = new AbortController();
@@ -48,7 +43,7 @@ export class RunsTable implements IDisposable {
   private readonly _compare: HTMLButtonElement;
   private readonly _count = el('span', { class: 'jpd-muted', role: 'status' });
   private readonly _head: TableHead;
-  private readonly _body = el('tbody');
+  private readonly _body: TableBody;
   private readonly _scroll: HTMLElement;
   private readonly _watching: IDisposable;
   private readonly _chosen = new Set<string>();
@@ -63,11 +58,9 @@ export class RunsTable implements IDisposable {
   private _columns: IColumn[] = [];
   private _shown: IColumn[] = [];
   private _rows: Row[] = [];
-  private _drawn = '';
   private _asked = 0;
   private readonly _clock = new Clock();
   private readonly _rereading: Rereading;
-  private _renaming: string | null = null;
   private _timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(private readonly _options: IRunsTableOptions) {
@@ -124,9 +117,10 @@ export class RunsTable implements IDisposable {
           this._closed.add(group.key);
         }
         this._arrange();
-        this._focus(`group ${group.key}`);
+        this._body.focus(`group ${group.key}`);
       }
     };
+    this._body = new TableBody(this._clock, this._actions);
     this._scroll = el(
       'div',
       { class: 'jpd-runs-scroll', tabindex: 0, role: 'region', 'aria-label': trans('Runs') },
@@ -135,13 +129,13 @@ export class RunsTable implements IDisposable {
         { class: 'jpd-runs-table' },
         this._head.cols,
         el('thead', {}, this._head.row),
-        this._body
+        this._body.node
       ),
       this._empty
     );
-    this._scroll.addEventListener('scroll', () => this._draw(), { signal, passive: true });
-    this._body.addEventListener('keydown', event => this._key(event), { signal });
-    this._body.addEventListener('contextmenu', event => this._menu(event), { signal });
+    this._scroll.addEventListener('scroll', () => this._body.draw(), { signal, passive: true });
+    this._body.node.addEventListener('keydown', event => this._key(event), { signal });
+    this._body.node.addEventListener('contextmenu', event => this._menu(event), { signal });
     this.node = el(
       'section',
       { class: 'jpd-run jpd-runs', 'aria-label': trans('Runs as a table') },
@@ -156,7 +150,7 @@ export class RunsTable implements IDisposable {
       ),
       this._scroll
     );
-    const resize = new ResizeObserver(() => this._draw());
+    const resize = new ResizeObserver(() => this._body.draw());
     resize.observe(this._scroll);
     signal.addEventListener('abort', () => resize.disconnect());
     this._watching = server.watch('runs', change => {
@@ -165,7 +159,7 @@ export class RunsTable implements IDisposable {
       }
     });
     const ticking = setInterval(
-      () => this._clock.tick(this._body, this._runs, this._shown),
+      () => this._clock.tick(this._body.node, this._runs, this._shown),
       TICK_MS
     );
     signal.addEventListener('abort', () => clearInterval(ticking));
@@ -239,8 +233,7 @@ export class RunsTable implements IDisposable {
         void this.refresh();
       })
     );
-    this._drawn = '';
-    this._draw();
+    this._body.show(this._rows, this._shown);
     this._tell();
   }
 
@@ -258,8 +251,7 @@ export class RunsTable implements IDisposable {
     if (on) {
       this._runs.forEach(run => this._chosen.add(run.id));
     }
-    this._drawn = '';
-    this._draw();
+    this._body.redraw();
     this._tell();
   }
 
@@ -293,48 +285,6 @@ export class RunsTable implements IDisposable {
     this._group.value = able.some(one => one.id === this._state.group) ? this._state.group : '';
   }
 
-  /** The rows in sight. */
-  private _draw(): void {
-    const { scrollTop, clientHeight } = this._scroll;
-    const first = Math.max(0, Math.floor(scrollTop / ROW_PX) - SPARE_ROWS);
-    const last = Math.min(
-      this._rows.length,
-      Math.ceil((scrollTop + (clientHeight || 600)) / ROW_PX) + SPARE_ROWS
-    );
-    const drawn = `${first}-${last}`;
-    if (drawn === this._drawn || this._renaming !== null) {
-      return;
-    }
-    this._drawn = drawn;
-    const had = this._body.contains(document.activeElement) ? document.activeElement : null;
-    const focused = had?.closest('tr')?.dataset.id;
-    const place = had ? controlsOf(had.closest('tr')).indexOf(had as HTMLElement) : -1;
-    const room = (rows: number) => {
-      const row = el('tr', { 'aria-hidden': 'true', class: 'jpd-runs-room' }, el('td'));
-      row.style.height = `${rows * ROW_PX}px`;
-      return row;
-    };
-    const rows = this._rows
-      .slice(first, last)
-      .map(row =>
-        'runs' in row
-          ? groupRow(row, this._shown, this._actions)
-          : runRow(row, this._clock.now(row), this._shown, this._actions)
-      );
-    this._body.replaceChildren(room(first), ...rows, room(this._rows.length - last));
-    if (focused) {
-      controlsOf(this._rowOf(focused))[place]?.focus({ preventScroll: true });
-    }
-  }
-
-  private _rowOf(id: string): HTMLElement | undefined {
-    return [...this._body.rows].find(row => row.dataset.id === id);
-  }
-
-  private _focus(id: string): void {
-    this._rowOf(id)?.querySelector<HTMLElement>('.jpd-button')?.focus({ preventScroll: true });
-  }
-
   private _menu(event: MouseEvent): void {
     const id = (event.target as HTMLElement).closest('tr')?.dataset.id;
     const run = this._runs.find(one => one.id === id);
@@ -351,7 +301,7 @@ export class RunsTable implements IDisposable {
     const row = (event.target as HTMLElement).closest('tr');
     const at = this._rows.findIndex(one => 'id' in one && one.id === row?.dataset.id);
     const run = this._rows[at];
-    if (this._renaming !== null || !run || 'runs' in run) {
+    if (this._body.typing || !run || 'runs' in run) {
       return;
     }
     if (event.key === 'F2') {
@@ -359,7 +309,7 @@ export class RunsTable implements IDisposable {
     } else if (event.key === 'ArrowDown' || event.key === 'ArrowUp') {
       const next = this._rows[at + (event.key === 'ArrowDown' ? 1 : -1)];
       if (next) {
-        this._focus('runs' in next ? `group ${next.key}` : next.id);
+        this._body.focus('runs' in next ? `group ${next.key}` : next.id);
         document.activeElement?.scrollIntoView({ block: 'nearest' });
       }
     } else {
@@ -371,27 +321,22 @@ export class RunsTable implements IDisposable {
   /** Type another name in the place of the old one. */
   private _rename(run: IRunSummary): void {
     const { trans, server } = this._options;
-    const cell = this._rowOf(run.id)?.querySelector('.jpd-runs-name')?.parentElement;
-    if (!cell || this._renaming !== null) {
+    const cell = this._body.rowOf(run.id)?.querySelector('.jpd-runs-name')?.parentElement;
+    if (!cell || this._body.typing) {
       return;
     }
-    this._renaming = run.id;
+    this._body.typing = true;
     const asked = { value: run.name, label: trans('Name of the run'), most: 120 };
     typeInto(cell, asked, this._abort.signal, name => {
-      this._renaming = null;
+      this._body.typing = false;
       const change = name === null || name === run.name ? null : server.about(run.id, { name });
       void (change ?? Promise.resolve())
         .then(() => change && this.refresh())
         .catch(error => setText(this._count, reason(error)))
         .finally(() => {
-          this._drawn = '';
-          this._draw();
-          this._focus(run.id);
+          this._body.redraw();
+          this._body.focus(run.id);
         });
     });
   }
-}
-
-function controlsOf(row: Element | null | undefined): HTMLElement[] {
-  return [...(row?.querySelectorAll<HTMLElement>('button, input') ?? [])];
 }
