@@ -15,6 +15,7 @@ import { Places } from './places';
 import { RunMenu } from './runmenu';
 import type { IDisposable } from './run/source';
 import { translating } from './run/trans';
+import type { RunLists } from './model/runlists';
 import type { IServer } from './model/server';
 import type { IDistributed, IRunOpener } from './tokens';
 
@@ -60,6 +61,7 @@ export class RunTabs implements IRunOpener {
   });
   private readonly _trans: TranslationBundle;
   private readonly _server: IServer;
+  private readonly _lists: RunLists;
   private readonly _menu: RunMenu;
 
   constructor(
@@ -72,6 +74,7 @@ export class RunTabs implements IRunOpener {
   ) {
     this._trans = dist.trans;
     this._server = dist.server;
+    this._lists = dist.lists;
     const cells = new CellActions(_app, _notebooks, translating(dist.trans));
     this._menu = new RunMenu(_app, dist, this, cells);
     _app.commands.addCommand(TAB, {
@@ -190,6 +193,7 @@ export class RunTabs implements IRunOpener {
       const { RunsTable } = await import('./table/view');
       return new RunsTable({
         server: this._server,
+        lists: this._lists,
         trans: translating(this._trans),
         open: id => this.open(id),
         compare: ids => this.compare(ids),

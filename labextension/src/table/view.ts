@@ -2,27 +2,27 @@
 import { reason } from '../run/context';
 import { button, el, setText } from '../run/dom';
 import { typeInto } from '../run/rename';
-import { Rereading } from '../run/rereading';
 import type { IDisposable, IRunSummary } from '../run/source';
 import { followTheme } from '../run/theme';
 import type { Trans } from '../run/trans';
-import type { IServer } from '../model/server';
+import { NO_FILTER, type RunLists } from '../model/runlists';
+import type { IRunPage, IServer } from '../model/server';
 import { ColumnChoice } from './choice';
 import { TableBody, type Row } from './body';
 import { Clock } from './clock';
 import { columnsOf, grouped, sorted, usual, type IColumn } from './columns';
 import { TableHead } from './head';
-import { allRuns } from './reading';
 import { emptyNode, type IRowActions } from './rows';
 import { readState, writeState, type ITableState } from './state';
 
 const TYPING_MS = 200;
-/** While runs go on: how long a list is shown before it is read again. */
-const PAUSE_MS = 1000;
+/** How often the list is read again although nothing said that it changed. */
+const INTERVAL_S = 60;
 const TICK_MS = 1000;
 
 export interface IRunsTableOptions {
-  server: Pick<IServer, 'runs' | 'about' | 'watch'>;
+  server: Pick<IServer, 'about'>;
+  lists: RunLists;
   trans: Trans;
   open: (id: string) => void;
   compare: (ids: string[]) => void;
@@ -45,28 +45,33 @@ export class RunsTable implements IDisposable {
   private readonly _head: TableHead;
   private readonly _body: TableBody;
   private readonly _scroll: HTMLElement;
-  private readonly _watching: IDisposable;
+  private readonly _listening: IDisposable;
   private readonly _chosen = new Set<string>();
   private readonly _closed = new Set<string>();
   private readonly _state: ITableState = readState();
   private _runs: readonly IRunSummary[] = [];
   /** All runs that were read so far: what they have columns for does not vanish while a filter is typed. */
   private readonly _seen = new Map<string, IRunSummary>();
-  private _loaded = false;
   private readonly _empty = el('div', { hidden: true });
   private readonly _actions: IRowActions;
   private _columns: IColumn[] = [];
   private _shown: IColumn[] = [];
   private _rows: Row[] = [];
-  private _asked = 0;
   private readonly _clock = new Clock();
-  private readonly _rereading: Rereading;
+  /** What was read, as far as it is shown. */
+  private _told = '';
+  private readonly _reader = {
+    filter: NO_FILTER,
+    wanted: Infinity,
+    interval_s: INTERVAL_S,
+    take: (page: IRunPage, changed?: IRunSummary) => this._take(page, changed),
+    fail: (error: unknown) => this._fail(error)
+  };
   private _timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(private readonly _options: IRunsTableOptions) {
-    const { trans, server } = _options;
+    const { trans, lists } = _options;
     const { signal } = this._abort;
-    this._rereading = new Rereading(() => this.refresh().then(() => PAUSE_MS), signal);
     this._filter = el('input', {
       type: 'search',
       class: 'jpd-input',
@@ -153,47 +158,49 @@ export class RunsTable implements IDisposable {
     const resize = new ResizeObserver(() => this._body.draw());
     resize.observe(this._scroll);
     signal.addEventListener('abort', () => resize.disconnect());
-    this._watching = server.watch('runs', change => {
-      if (change.kind === 'runs' || change.kind === 'connection') {
-        this._rereading.changed();
-      }
-    });
     const ticking = setInterval(
       () => this._clock.tick(this._body.node, this._runs, this._shown),
       TICK_MS
     );
     signal.addEventListener('abort', () => clearInterval(ticking));
     followTheme(this.node, () => undefined, signal);
-    this._rereading.changed();
+    this._listening = lists.listen(this._reader);
   }
 
   dispose(): void {
     clearTimeout(this._timer);
-    this._watching.dispose();
+    this._listening.dispose();
     this._abort.abort();
     this.node.remove();
   }
 
   /** Read the list anew. */
-  async refresh(): Promise<void> {
-    const asked = ++this._asked;
-    const { server, trans } = this._options;
+  refresh(): Promise<void> {
     this._state.text = this._filter.value;
-    try {
-      const all = await allRuns(server, this._state.text);
-      if (asked === this._asked && !this._abort.signal.aborted) {
-        this._runs = all;
-        this._loaded = true;
-        if (!this._state.text) {
-          this._seen.clear();
-        }
-        all.forEach(run => this._seen.set(run.id, run));
-        this._clock.set();
-        this._arrange();
-      }
-    } catch (error) {
-      setText(this._count, trans('The runs cannot be listed: %1', reason(error)));
+    this._reader.filter = { ...NO_FILTER, text: this._state.text };
+    return this._options.lists.refresh(this._reader);
+  }
+
+  private _take({ runs }: IRunPage, changed?: IRunSummary): void {
+    const { text } = this._state;
+    const shown = () => runs.map(run => ({ ...run, host_time: 0, progress: null }));
+    const told = changed ? this._told : JSON.stringify([text, shown()]);
+    if (told === this._told) {
+      this._tell();
+      return;
     }
+    this._told = told;
+    this._runs = runs;
+    if (!text) {
+      this._seen.clear();
+    }
+    runs.forEach(run => this._seen.set(run.id, run));
+    this._clock.set();
+    this._arrange();
+  }
+
+  private _fail(error: unknown): void {
+    setText(this._count, this._options.trans('The runs cannot be listed: %1', reason(error)));
   }
 
   private _typed(): void {
@@ -225,7 +232,7 @@ export class RunsTable implements IDisposable {
     const there = new Set(this._runs.map(run => run.id));
     [...this._chosen].filter(id => !there.has(id)).forEach(id => this._chosen.delete(id));
     this._head.update(this._shown, seen, state);
-    this._empty.hidden = !this._loaded || this._runs.length > 0;
+    this._empty.hidden = !this._told || this._runs.length > 0;
     this._empty.replaceChildren(
       emptyNode(state.text !== '', this._actions, () => {
         this._filter.value = '';

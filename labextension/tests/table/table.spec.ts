@@ -85,6 +85,7 @@ describe('RunsTable', () => {
     server.all = Array.from({ length: count }, (_, index) => told(index));
     table = new RunsTable({
       server,
+      lists: server.lists,
       trans: english,
       open: id => did('open', id),
       compare: ids => did('compare', ids.length)
