@@ -7,13 +7,13 @@ import { followTheme } from '../run/theme';
 import type { Trans } from '../run/trans';
 import { NO_FILTER, type RunLists } from '../model/runlists';
 import type { IRunPage, IServer } from '../model/server';
-import { ColumnChoice } from './choice';
 import { TableBody, type Row } from './body';
+import { ColumnChoice } from './choice';
 import { Clock } from './clock';
 import { columnsOf, grouped, sorted, usual, type IColumn } from './columns';
 import { TableHead } from './head';
 import { emptyNode, type IRowActions } from './rows';
-import { readState, writeState, type ITableState } from './state';
+import { USUAL, type ITableState, type TableStore } from './state';
 
 const TYPING_MS = 200;
 /** How often the list is read again although nothing said that it changed. */
@@ -24,6 +24,9 @@ export interface IRunsTableOptions {
   server: Pick<IServer, 'about'>;
   lists: RunLists;
   trans: Trans;
+  /** How it was left, and where to keep how it is left. */
+  state?: ITableState;
+  store?: TableStore;
   open: (id: string) => void;
   compare: (ids: string[]) => void;
   /** Shows the menu of these runs at a place in the window. */
@@ -48,7 +51,7 @@ export class RunsTable implements IDisposable {
   private readonly _listening: IDisposable;
   private readonly _chosen = new Set<string>();
   private readonly _closed = new Set<string>();
-  private readonly _state: ITableState = readState();
+  private readonly _state: ITableState;
   private _runs: readonly IRunSummary[] = [];
   /** All runs that were read so far: what they have columns for does not vanish while a filter is typed. */
   private readonly _seen = new Map<string, IRunSummary>();
@@ -70,8 +73,10 @@ export class RunsTable implements IDisposable {
   private _timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(private readonly _options: IRunsTableOptions) {
-    const { trans, lists } = _options;
+    const { trans, lists, state = USUAL } = _options;
     const { signal } = this._abort;
+    this._state = { ...state };
+    this._reader.filter = { ...NO_FILTER, text: state.text };
     this._filter = el('input', {
       type: 'search',
       class: 'jpd-input',
@@ -212,7 +217,7 @@ export class RunsTable implements IDisposable {
   private _arrange(): void {
     const { trans } = this._options;
     const state = this._state;
-    writeState(state);
+    this._options.store?.keep(state);
     const seen = [...this._seen.values()];
     this._columns = columnsOf(seen, trans);
     const ids = state.columns ?? usual(this._columns, seen);
