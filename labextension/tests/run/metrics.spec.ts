@@ -217,9 +217,13 @@ describe('what is chosen for the charts', () => {
     ]);
     choose(node, 'epoch');
     expect(plots.drawn.at(-2)?.data[0]).toEqual([0, 0.5, 1]);
-    // What is said of a chart names steps either way.
-    const said = node.querySelector('.jpd-chart-box')?.getAttribute('aria-label');
-    expect(said).toMatch(/^loss over steps; at step 20 it is mean 2/);
+    // What is said of a chart names what it is drawn over.
+    const said = () => node.querySelector('.jpd-chart-box')?.getAttribute('aria-label');
+    expect(said()).toMatch(/^loss over epochs; at epoch 1 it is mean 2/);
+    choose(node, 'time');
+    expect(said()).toMatch(/^loss over time; after 2.5 s it is mean 2/);
+    choose(node, 'step');
+    expect(said()).toMatch(/^loss over steps; at step 20 it is mean 2/);
   });
 
   it('is no axis that there is not', async () => {
