@@ -7,6 +7,7 @@ import { badRanks } from './charttitle';
 import { reason, type IContext } from './context';
 import { CurvesReading } from './curvesreading';
 import { el, setText } from './dom';
+import { named } from './named';
 import { LINES, RankChoice } from './rankchoice';
 import { RanksShown } from './ranksshown';
 import { FEW, grouped, matching, Section } from './sections';
@@ -326,7 +327,7 @@ export class Metrics {
         this._set({ pinned: on ? [...others, name] : others });
         this._rereading.changed();
       },
-      range: ranges[name],
+      range: named(ranges, name),
       ranged: range => this._set({ ranges: { ...this._settings.ranges, [name]: range } })
     };
   }

@@ -290,6 +290,24 @@ describe('what is chosen for the charts', () => {
     expect(range()).toEqual([0.25, 0.5]);
   });
 
+  it('is that of any metric, whatever its name', async () => {
+    const all = ['constructor', '__proto__', 'toString'].map(name => ({ ...loss, name }));
+    const node = await charts('a.ipynb', ...all);
+    const names = (of: HTMLElement) =>
+      [...of.querySelectorAll('.jpd-chart-name')].map(one => one.textContent);
+    expect(names(node)).toEqual(['constructor', '__proto__', 'toString']);
+    expect(plots.drawn.length).toBe(3);
+    named(node, 'Range of values of __proto__').click();
+    const high = named<HTMLInputElement>(node, 'Highest value of __proto__');
+    expect(high.value).toBe('');
+    high.value = '3';
+    high.dispatchEvent(new Event('input', { bubbles: true }));
+    plots.drawn = [];
+    const next = await charts('a.ipynb', ...all);
+    expect(named<HTMLInputElement>(next, 'Highest value of __proto__').value).toBe('3');
+    expect(named<HTMLInputElement>(next, 'Highest value of toString').value).toBe('');
+  });
+
   it('is kept for the next run of the notebook, pinned charts first', async () => {
     const curves = ['a', 'b', 'c'].map(name => ({ ...loss, name }));
     const node = await charts('a.ipynb', ...curves);

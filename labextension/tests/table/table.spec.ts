@@ -65,6 +65,27 @@ describe('columns', () => {
     ]);
   });
 
+  it('has the values of any name, and none of a run that lacks it', () => {
+    const names = ['constructor', '__proto__', 'toString'];
+    const of = (value: number) => Object.fromEntries(names.map(name => [name, value]));
+    const bare = makeRun(2, { parameters: {}, final: {} });
+    const odd = [makeRun(1, { parameters: of(1), final: of(2) }), bare];
+    const all = columnsOf(odd, english).filter(one => one.kind !== 'run');
+    expect(all.map(one => [one.id, ...odd.map(run => one.text(run))])).toEqual(
+      ['param', 'metric'].flatMap((kind, at) =>
+        names.map(name => [`${kind}:${name}`, String(at + 1), ''])
+      )
+    );
+    const rows = differences(
+      odd.map(run => ({ run, environment: {} })),
+      english
+    );
+    expect(rows.filter(row => names.includes(row.name)).map(row => row.values.join())).toEqual([
+      ...Array(3).fill('1,'),
+      ...Array(3).fill('2,')
+    ]);
+  });
+
   it('says of a group what all have, else the mean', () => {
     const [vit] = grouped(runs, column('param:model'));
     expect([vit.key, vit.runs.length]).toEqual(['vit', 2]);
