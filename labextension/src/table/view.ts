@@ -59,10 +59,15 @@ export class RunsTable implements IDisposable {
   private readonly _actions: IRowActions;
   private _columns: IColumn[] = [];
   private _shown: IColumn[] = [];
+  private _groups = '';
   private _rows: Row[] = [];
   private readonly _clock = new Clock();
   /** What was read, as far as it is shown. */
   private _told = '';
+  /** The pointer is pressed: a row that is made anew before it is released takes no click. */
+  private _pressed = false;
+  /** What was read meanwhile. */
+  private _late: IRunPage | null = null;
   private readonly _reader = {
     filter: NO_FILTER,
     wanted: Infinity,
@@ -160,6 +165,10 @@ export class RunsTable implements IDisposable {
       ),
       this._scroll
     );
+    this.node.addEventListener('pointerdown', () => (this._pressed = true), { signal });
+    const release = () => setTimeout(() => this._release()); // the click comes first
+    window.addEventListener('pointerup', release, { signal });
+    window.addEventListener('pointercancel', release, { signal });
     const resize = new ResizeObserver(() => this._body.draw());
     resize.observe(this._scroll);
     signal.addEventListener('abort', () => resize.disconnect());
@@ -186,8 +195,20 @@ export class RunsTable implements IDisposable {
     return this._options.lists.refresh(this._reader);
   }
 
-  private _take({ runs }: IRunPage, changed?: IRunSummary): void {
+  private _release(): void {
+    this._pressed = false;
+    if (this._late && !this._abort.signal.aborted) {
+      this._take(this._late);
+    }
+  }
+
+  private _take(page: IRunPage, changed?: IRunSummary): void {
+    const { runs } = page;
     const { text } = this._state;
+    this._late = this._pressed ? page : null;
+    if (this._pressed) {
+      return;
+    }
     const shown = () => runs.map(run => ({ ...run, host_time: 0, progress: null }));
     const told = changed ? this._told : JSON.stringify([text, shown()]);
     if (told === this._told) {
@@ -285,6 +306,11 @@ export class RunsTable implements IDisposable {
     const able = this._columns.filter(
       one => one.kind !== 'metric' && !['id', 'age'].includes(one.id)
     );
+    const ids = able.map(one => one.id);
+    if (JSON.stringify(ids) === this._groups) {
+      return; // somebody may be choosing
+    }
+    this._groups = JSON.stringify(ids);
     const options = able.map(one =>
       el(
         'option',
@@ -294,7 +320,7 @@ export class RunsTable implements IDisposable {
       )
     );
     this._group.replaceChildren(el('option', { value: '' }, trans('No groups')), ...options);
-    this._group.value = able.some(one => one.id === this._state.group) ? this._state.group : '';
+    this._group.value = ids.includes(this._state.group) ? this._state.group : '';
   }
 
   private _menu(event: MouseEvent): void {

@@ -243,6 +243,17 @@ describe('RunsTable', () => {
     expect([sorted(), group().value, rows().length]).toEqual([[], '', 3]);
   });
 
+  it('changes no row between the press and the release of the pointer', async () => {
+    await show(2);
+    const name = all('.jpd-runs-name')[0];
+    name.dispatchEvent(new MouseEvent('pointerdown', { bubbles: true }));
+    server.all = [...server.all, told(2)];
+    await server.lists.refresh();
+    expect(all('.jpd-runs-name')[0]).toBe(name);
+    window.dispatchEvent(new MouseEvent('pointerup'));
+    await vi.waitFor(() => expect(rows().length).toBe(3));
+  });
+
   it('takes a name in the place of the old one', async () => {
     await show(2);
     named('Rename In[1]').click();
