@@ -112,7 +112,7 @@ export class Metrics {
     this._choice.update(run.world_size);
     if (first) {
       this._settings = chartSettings(run.notebook);
-      this._controls.append(...this._makeControls());
+      this._controls.append(el('div', { class: 'jpd-controls' }, ...this._makeControls()));
     }
   }
 
