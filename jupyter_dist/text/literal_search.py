@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -65,13 +66,13 @@ class Literal:
 def search(pieces: Iterable[bytes | int], literal: Literal, *, limit: int, unfinished: bool) -> Any:
     """Return the same as `pattern_search.search`. A piece may be a number of lines that do not match."""
     count = base = 0
-    hits: list[int] = []
+    hits: deque[int] = deque(maxlen=limit)
     for piece in pattern_search.whole_lines(pieces, unfinished):
         if isinstance(piece, int):
             base += piece
             continue
         found = literal.lines(piece)
         count += len(found)
-        hits += [base + number for number in found[: limit - len(hits)]]
+        hits.extend(base + number for number in found[-limit:])
         base += piece.count(b"\n")
-    return {"count": count, "hits": hits, "truncated": count > len(hits)}
+    return {"count": count, "hits": [*hits], "truncated": count > len(hits)}

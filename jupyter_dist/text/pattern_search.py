@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -35,19 +36,18 @@ def compiled(query: str, *, regex: bool, case: bool) -> re.Pattern[str]:
 
 
 def search(chunks: Iterable[bytes], pattern: re.Pattern[str], *, limit: int, unfinished: bool) -> Any:
-    """Return as JSON how many lines contain a match, and the numbers of the first `limit` of them.
+    """Return as JSON how many lines contain a match, and the numbers of the last `limit` of them.
 
     `unfinished`: whether a last line without a newline counts as a line.
     """
     count, base = 0, 0
-    hits: list[int] = []
+    hits: deque[int] = deque(maxlen=limit)
     for text in _whole_texts(chunks, unfinished):
         for line in lines(text, pattern):
             count += 1
-            if len(hits) < limit:
-                hits.append(base + line)
+            hits.append(base + line)
         base += text.count("\n")
-    return {"count": count, "hits": hits, "truncated": count > len(hits)}
+    return {"count": count, "hits": [*hits], "truncated": count > len(hits)}
 
 
 def whole_lines(chunks: Iterable[Any], unfinished: bool) -> Iterator[Any]:

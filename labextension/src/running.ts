@@ -25,13 +25,13 @@ export class RunningRuns implements IRunningSessions.IManager {
     private readonly _dist: IDistributed,
     private readonly _opener: IRunOpener
   ) {
-    const { server, trans } = _dist;
+    const { server, lists, trans } = _dist;
     this.name = trans.__('Distributed Runs');
     this.shutdownLabel = trans.__('Stop');
     this.shutdownAllLabel = trans.__('Stop All');
     this.shutdownAllConfirmationText = trans.__('Stop all running distributed runs?');
     this.runningChanged = this._runningChanged;
-    this.model = new RunsModel({ server, trans, interval_s: 60 });
+    this.model = new RunsModel({ server, lists, trans, interval_s: 60 });
     this.model.changed.connect(this._onChanged, this);
     this.model.active = true;
   }

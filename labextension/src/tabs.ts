@@ -3,6 +3,7 @@ import type { ILayoutRestorer, JupyterFrontEnd } from '@jupyterlab/application';
 import { MainAreaWidget, WidgetTracker } from '@jupyterlab/apputils';
 import type { INotebookTracker } from '@jupyterlab/notebook';
 import type { IRenderMimeRegistry } from '@jupyterlab/rendermime';
+import type { IStateDB } from '@jupyterlab/statedb';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { Widget } from '@lumino/widgets';
 import { ServerRunSource } from './api';
@@ -15,7 +16,9 @@ import { Places } from './places';
 import { RunMenu } from './runmenu';
 import type { IDisposable } from './run/source';
 import { translating } from './run/trans';
+import type { RunLists } from './model/runlists';
 import type { IServer } from './model/server';
+import { TableStore } from './table/state';
 import type { IDistributed, IRunOpener } from './tokens';
 
 const TAB = 'jupyter-dist:tab';
@@ -60,6 +63,7 @@ export class RunTabs implements IRunOpener {
   });
   private readonly _trans: TranslationBundle;
   private readonly _server: IServer;
+  private readonly _lists: RunLists;
   private readonly _menu: RunMenu;
 
   constructor(
@@ -68,10 +72,12 @@ export class RunTabs implements IRunOpener {
     /** Notebook 7 has room for one document in `main`. */
     private readonly _area: 'main' | 'down',
     private readonly _notebooks: INotebookTracker | null,
-    private readonly _rendermime: IRenderMimeRegistry
+    private readonly _rendermime: IRenderMimeRegistry,
+    private readonly _db: IStateDB | null
   ) {
     this._trans = dist.trans;
     this._server = dist.server;
+    this._lists = dist.lists;
     const cells = new CellActions(_app, _notebooks, translating(dist.trans));
     this._menu = new RunMenu(_app, dist, this, cells);
     _app.commands.addCommand(TAB, {
@@ -186,10 +192,13 @@ export class RunTabs implements IRunOpener {
   }
 
   private _makeTable(): MainAreaWidget<ViewHost> {
+    const store = new TableStore(this._db);
     const tab = this._tab([ALL], async () => {
-      const { RunsTable } = await import('./table/view');
+      const [{ RunsTable }, state] = await Promise.all([import('./table/view'), store.read()]);
       return new RunsTable({
+        ...{ state, store },
         server: this._server,
+        lists: this._lists,
         trans: translating(this._trans),
         open: id => this.open(id),
         compare: ids => this.compare(ids),

@@ -4,6 +4,7 @@ import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { ClustersModel } from './model/clusters';
 import type { NotebookChoices } from './model/notebooks';
+import type { RunLists } from './model/runlists';
 import type { RunsModel } from './model/runs';
 import type { IServer } from './model/server';
 import type { IRunSummary } from './run/source';
@@ -12,6 +13,8 @@ import type { ITarget } from './sidebar/clusters';
 /** The state that all of the sidebar's parts share. */
 export interface IDistributed {
   readonly server: IServer;
+  /** What asks the server for lists of runs, for all parts of the page. */
+  readonly lists: RunLists;
   readonly runs: RunsModel;
   readonly clusters: ClustersModel;
   readonly notebooks: NotebookChoices;

@@ -58,7 +58,7 @@ const nothing = () => undefined;
 it('axe finds nothing in the sidebar, with runs and without', async () => {
   server.saved = [{ name: 'box', backend: 'local', options: { np: 4 }, problem: null }];
   const clusters = new ClustersModel(server, trans);
-  const runs = new RunsModel({ server, trans });
+  const runs = new RunsModel({ server, lists: server.lists, trans });
   const render = () =>
     act(() =>
       root.render(
@@ -77,6 +77,7 @@ it('axe finds nothing in the sidebar, with runs and without', async () => {
         </>
       )
     );
+  runs.active = true;
   await clusters.refresh();
   await runs.refresh();
   render();
@@ -152,7 +153,8 @@ it('axe finds nothing in a run, while it runs and when it has failed', async () 
 
 it('axe finds nothing in the table of runs, in groups and empty', async () => {
   server.all = STATES.map((state, at) => makeRun(at, { state, parameters: { lr: at } }));
-  const table = new RunsTable({ server, trans: english, open: nothing, compare: nothing });
+  const { lists } = server;
+  const table = new RunsTable({ server, lists, trans: english, open: nothing, compare: nothing });
   box.append(table.node);
   await vi.waitFor(() => expect(box.querySelector('tbody tr[data-id]')).not.toBeNull());
   const group = box.querySelector('select') as HTMLSelectElement;

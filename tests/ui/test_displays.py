@@ -94,6 +94,8 @@ def test_rich_output_by_rank(lab: Lab, picture: Picture, pictures: Pictures) -> 
         re.compile("could not be loaded: https://cdn.plot.ly/none.js")
     )
     expect(scripted.locator("iframe")).to_have_css("min-width", "900px")
+    taller = "node => node.offsetHeight - node.querySelector('.jpd-exhibit').offsetHeight"
+    assert scripted.evaluate(taller) == 0
     assert tab.node.locator("script, a[href^='javascript'], [onerror], [onload]").count() == 0
     assert lab.page.evaluate("() => window.jpdWasHere") is None
     # One rank large, by the keyboard as well, and all of them again.
@@ -116,6 +118,7 @@ def test_rich_output_by_rank(lab: Lab, picture: Picture, pictures: Pictures) -> 
     between = tab.rows.locator(".jpd-inlay")
     expect(between.first.locator("td")).to_have_text(["conv", "12800", "dense", "4100"])
     expect(between.locator(figure).first).to_be_visible()
+    tab.node.evaluate("node => node.closest('.jpd-tab').scrollTo(0, 0)")
     pictures(lab, "displays", 1960)
     shown_large = between.get_by_role("button", name="Show large").filter(has=figure).last
     rank = (shown_large.get_attribute("aria-label") or "")[-1]

@@ -106,7 +106,13 @@ def test_500_runs_in_a_table(lab: Lab, own_folders: Path, picture: Picture, pict
     table.get_by_label("Filter runs by text").fill("lowest")
     expect(rows.locator("td")).not_to_have_count(0)
     expect(table).to_contain_text("1 run")
-    lab.page.evaluate("() => localStorage.removeItem('jupyter-dist:runs-table')")
+    # The workspace remembers how the table was left.
+    lab.wait_until_kept("jupyter-dist-table:state", "lowest")
+    lab.reload()
+    expect(table.get_by_label("Filter runs by text")).to_have_value("lowest")
+    expect(table).to_contain_text("1 run")
+    expect(table.get_by_label("Group runs by")).to_have_value("param:model")
+    expect(table.get_by_role("columnheader", name="epochs")).to_be_visible()
 
 
 def test_what_differs_and_a_run_in_its_tab(

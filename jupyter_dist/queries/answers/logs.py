@@ -54,7 +54,7 @@ class SearchResult(TypedDict):
 
     count: int
     hits: list[int]
-    """Line indexes, ascending; fewer than `count` when `truncated`."""
+    """Line indexes, ascending; when `truncated`, only the last ones."""
     truncated: bool
 
 

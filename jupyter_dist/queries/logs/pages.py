@@ -303,7 +303,7 @@ def search(
     launcher: str | None = None,
     cancellation: Cancellation | None = None,
 ) -> SearchResult:
-    """Search a whole log. Returns how many lines match, and the numbers of the first ones.
+    """Search a whole log. Returns how many lines match, and the numbers of the last ones.
 
     Raises InputError if the regular expression is invalid, or takes longer than 10 s. Raises DistError if it
     is cancelled.

@@ -43,7 +43,7 @@ export interface ILogPage {
 /** Which lines of a log hold what was searched for. */
 export interface ISearchResult {
   count: number;
-  /** Line indexes, ascending; fewer than `count` when `truncated`. */
+  /** Line indexes, ascending; when `truncated`, only the last ones. */
   hits: number[];
   truncated: boolean;
 }

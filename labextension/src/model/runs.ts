@@ -1,70 +1,41 @@
 /** The runs that a list shows: pages of them, their live state, and what can be done with them. */
-import type { IDisposable } from '@lumino/disposable';
-import { Poll } from '@lumino/polling';
 import { type ISignal, Signal } from '@lumino/signaling';
 import type { ISessionInfo } from '../answers/sessions';
-import { ended, type IRunSummary, type State } from '../run/source';
+import { ended, type IDisposable, type IRunSummary } from '../run/source';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { explain } from './explain';
-import type { ICleaned, IServer } from './server';
-
-const PAGE = 100;
-const BACKOFF_MS = 30_000;
-
-export interface IRunFilter {
-  text: string;
-  state: State | null;
-  notebook: string | null;
-  /** As `IRunQuery.sort`; null: the newest first. */
-  sort?: string | null;
-}
-
-export const NO_FILTER: IRunFilter = { text: '', state: null, notebook: null };
+import { type IRunFilter, type IRunReader, NO_FILTER, PAGE, type RunLists } from './runlists';
+import type { ICleaned, IRunPage, IServer } from './server';
 
 export interface IRunsModelOptions {
   server: IServer;
+  lists: RunLists;
   trans: TranslationBundle;
   /** How often the list is read again although nothing said that it changed. */
   interval_s?: number;
 }
 
-/** A list of runs, newest first. It reads and listens only while `active`. */
-export class RunsModel implements IDisposable {
+/** A list of runs, newest first. It is read and followed only while `active`. */
+export class RunsModel implements IDisposable, IRunReader {
+  interval_s: number;
   private readonly _server: IServer;
+  private readonly _lists: RunLists;
   private readonly _trans: TranslationBundle;
-  private readonly _poll: Poll;
   private readonly _changed = new Signal<this, void>(this);
-  private readonly _watched = new Map<string, { dispose(): void }>();
   private readonly _stopping = new Set<string>();
+  private _listening: IDisposable | null = null;
+  private _page: IRunPage | null = null;
   private _runs: readonly IRunSummary[] = [];
-  private _sessions: readonly ISessionInfo[] = [];
+  private _wanted = PAGE;
   private _selected: readonly string[] = [];
   private _filter: IRunFilter = NO_FILTER;
-  private _total = 0;
-  private _root: string | null = null;
-  private _hint: string | null = null;
-  private _notebooks: readonly string[] = [];
   private _problem: string | null = null;
-  private _loaded = false;
-  private _active = false;
-  /** Counts queries: an answer to an earlier one than the latest is dropped. */
-  private _asked = 0;
-  private _more: Promise<void> | null = null;
-  private _disposed = false;
 
-  constructor(options: IRunsModelOptions) {
-    this._server = options.server;
-    this._trans = options.trans;
-    this._poll = new Poll({
-      auto: false,
-      factory: () => this._read(),
-      frequency: {
-        interval: (options.interval_s ?? 10) * 1000,
-        backoff: true,
-        max: BACKOFF_MS
-      },
-      standby: 'when-hidden'
-    });
+  constructor({ server, lists, trans, interval_s = 10 }: IRunsModelOptions) {
+    this._server = server;
+    this._lists = lists;
+    this._trans = trans;
+    this.interval_s = interval_s;
   }
 
   get changed(): ISignal<this, void> {
@@ -77,21 +48,21 @@ export class RunsModel implements IDisposable {
 
   /** Ranks that stay between cells, by name. */
   get sessions(): readonly ISessionInfo[] {
-    return this._sessions;
+    return this._page?.sessions ?? [];
   }
 
   /** How many runs pass the filter, loaded or not. */
   get total(): number {
-    return this._total;
+    return Math.max(this._page?.total ?? 0, this._runs.length);
   }
 
   get root(): string | null {
-    return this._root;
+    return this._page?.root ?? null;
   }
 
   /** Where the server looks, when there are no runs at all. */
   get hint(): string | null {
-    return this._hint;
+    return this._page?.hint ?? null;
   }
 
   /** Why the list may be old or empty, in one sentence. */
@@ -101,7 +72,7 @@ export class RunsModel implements IDisposable {
 
   /** Whether the server has answered for this filter. */
   get loaded(): boolean {
-    return this._loaded;
+    return this._page !== null;
   }
 
   get filter(): IRunFilter {
@@ -116,7 +87,7 @@ export class RunsModel implements IDisposable {
   /** The notebooks of all runs, and the one that is filtered by. */
   get notebooks(): string[] {
     const { notebook } = this._filter;
-    return [...new Set([...this._notebooks, ...(notebook ? [notebook] : [])])].sort();
+    return [...new Set([...(this._page?.notebooks ?? []), ...(notebook ? [notebook] : [])])].sort();
   }
 
   /** Ids in the order in which they were chosen. */
@@ -124,40 +95,26 @@ export class RunsModel implements IDisposable {
     return this._selected;
   }
 
+  /** How many runs are shown, if there are so many. */
+  get wanted(): number {
+    return this._wanted;
+  }
+
   get active(): boolean {
-    return this._active;
+    return this._listening !== null;
   }
 
   set active(active: boolean) {
-    if (active === this._active || this._disposed) {
-      return;
-    }
-    this._active = active;
     if (active) {
-      // Not before the first answer: a server without us has nothing to listen to.
-      if (this._loaded) {
-        this._follow();
-      }
-      void this._poll.start();
+      this._listening ??= this._lists.listen(this);
     } else {
-      void this._poll.stop();
-      this._unwatch(() => false);
+      this._listening?.dispose();
+      this._listening = null;
     }
-  }
-
-  set interval_s(seconds: number) {
-    this._poll.frequency = { ...this._poll.frequency, interval: seconds * 1000 };
-  }
-
-  get isDisposed(): boolean {
-    return this._disposed;
   }
 
   dispose(): void {
-    this._disposed = true;
-    this._active = false;
-    this._poll.dispose();
-    this._unwatch(() => false);
+    this.active = false;
     Signal.clearData(this);
   }
 
@@ -172,8 +129,9 @@ export class RunsModel implements IDisposable {
 
   setFilter(change: Partial<IRunFilter>): Promise<void> {
     this._filter = { ...this._filter, ...change };
+    this._wanted = PAGE;
     this._changed.emit();
-    return this.refresh();
+    return this._lists.refresh(this);
   }
 
   toggleSelected(id: string): void {
@@ -188,17 +146,17 @@ export class RunsModel implements IDisposable {
     this._changed.emit();
   }
 
-  /** Read anew as many runs as are loaded. Failures end in `problem`. */
-  async refresh(): Promise<void> {
-    await this._read().catch(() => undefined);
+  /** Read anew what this and other parts of the page show. Failures end in `problem`. */
+  refresh(): Promise<void> {
+    return this._lists.refresh();
   }
 
   /** Load the next older runs, if there are any. */
   more(): Promise<void> {
-    this._more ??= this._older().finally(() => {
-      this._more = null;
-    });
-    return this._more;
+    if (this._runs.length >= this._wanted) {
+      this._wanted += PAGE;
+    }
+    return this._lists.fill(this);
   }
 
   /** Ask a run to stop; rejects with a reason when it cannot be asked. */
@@ -222,10 +180,7 @@ export class RunsModel implements IDisposable {
 
   async remove(id: string): Promise<number> {
     const { freed_bytes } = await this._server.remove(id);
-    this._put(
-      this._runs.filter(run => run.id !== id),
-      this._total - 1
-    );
+    this._lists.put(id, null);
     return freed_bytes;
   }
 
@@ -248,73 +203,15 @@ export class RunsModel implements IDisposable {
     return cleaned;
   }
 
-  private async _read(): Promise<void> {
-    const asked = ++this._asked;
-    const wanted = Math.max(PAGE, this._loaded ? this._runs.length : 0);
-    try {
-      const page = await this._server.runs({ ...this._filter, limit: PAGE });
-      let runs = page.runs;
-      // Nothing came or went below the first page: what is loaded there still holds.
-      const known = this._runs.slice(0, wanted);
-      const last = runs.at(-1);
-      const below = last ? known.findIndex(run => run.id === last.id) : -1;
-      if (below >= 0 && page.total === this._total && below === runs.length - 1) {
-        runs = [...runs, ...known.slice(below + 1)];
-      } else {
-        while (runs.length < Math.min(wanted, page.total) && asked === this._asked) {
-          const next = await this._page(runs);
-          if (!next.length) {
-            break;
-          }
-          runs = [...runs, ...next];
-        }
-      }
-      if (asked === this._asked && !this._disposed) {
-        this._root = page.root;
-        this._hint = page.hint;
-        this._notebooks = page.notebooks;
-        this._sessions = page.sessions;
-        this._problem = null;
-        this._loaded = true;
-        this._put(runs, page.total);
-      }
-    } catch (error) {
-      if (asked === this._asked && !this._disposed) {
-        this._problem = explain(error, this._trans);
-        this._changed.emit();
-      }
-      throw error; // the poll waits longer
-    }
-  }
-
-  private async _older(): Promise<void> {
-    if (!this._loaded || this._runs.length >= this._total) {
-      return;
-    }
-    const asked = this._asked;
-    try {
-      const next = await this._page(this._runs);
-      if (asked === this._asked && !this._disposed) {
-        const known = new Set(this._runs.map(run => run.id));
-        const fresh = next.filter(run => !known.has(run.id));
-        this._put([...this._runs, ...fresh], next.length ? this._total : this._runs.length);
-      }
-    } catch (error) {
-      this._problem = explain(error, this._trans);
-      this._changed.emit();
-    }
-  }
-
-  private async _page(after: readonly IRunSummary[]): Promise<IRunSummary[]> {
-    const before = after.at(-1)?.id ?? null;
-    return (await this._server.runs({ ...this._filter, limit: PAGE, before })).runs;
-  }
-
-  private _put(runs: readonly IRunSummary[], total: number): void {
+  take(page: IRunPage, changed?: IRunSummary): void {
+    const runs = page.runs.slice(0, this._wanted);
+    this._page = page;
     this._runs = runs;
-    this._total = Math.max(total, runs.length);
+    if (!changed) {
+      this._problem = null;
+    }
     const there = new Map(runs.map(run => [run.id, run]));
-    if (!this.filtered && runs.length >= this._total) {
+    if (!this.filtered && runs.length >= page.total) {
       this._selected = this._selected.filter(id => there.has(id));
     }
     for (const id of this._stopping) {
@@ -323,56 +220,11 @@ export class RunsModel implements IDisposable {
         this._stopping.delete(id);
       }
     }
-    if (this._active) {
-      this._follow();
-    }
     this._changed.emit();
   }
 
-  /** Listen to the list and to each run that goes on. */
-  private _follow(): void {
-    const alive = new Set(this._runs.filter(run => !ended(run.state)).map(run => run.id));
-    alive.add('runs');
-    this._unwatch(id => alive.has(id));
-    for (const id of alive) {
-      if (!this._watched.has(id)) {
-        this._watched.set(
-          id,
-          this._server.watch(id, change => {
-            if (change.kind === 'run') {
-              this._update(change.run);
-              // The session of a cell that has ended is idle now.
-              if (this._sessions.length && ended(change.run.state)) {
-                void this.refresh();
-              }
-            } else if (change.kind === 'runs' || (change.kind === 'connection' && id === 'runs')) {
-              void this.refresh();
-            }
-          })
-        );
-      }
-    }
+  fail(error: unknown): void {
+    this._problem = explain(error, this._trans);
+    this._changed.emit();
   }
-
-  private _unwatch(keep: (id: string) => boolean): void {
-    for (const [id, watch] of [...this._watched]) {
-      if (!keep(id)) {
-        this._watched.delete(id);
-        watch.dispose();
-      }
-    }
-  }
-
-  private _update(run: IRunSummary): void {
-    const at = this._runs.findIndex(known => known.id === run.id);
-    if (at >= 0) {
-      this._put(replaced(this._runs, at, run), this._total);
-    }
-  }
-}
-
-function replaced<T>(items: readonly T[], at: number, item: T): T[] {
-  const copy = [...items];
-  copy[at] = item;
-  return copy;
 }

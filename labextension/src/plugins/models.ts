@@ -6,6 +6,7 @@ import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { ClustersModel } from '../model/clusters';
 import { HttpServer } from '../model/http';
 import { NotebookChoices } from '../model/notebooks';
+import { RunLists } from '../model/runlists';
 import { RunsModel } from '../model/runs';
 import { readSettings } from '../settings';
 import { IDistributed } from '../tokens';
@@ -26,7 +27,8 @@ export const models: JupyterFrontEndPlugin<IDistributed> = {
   ): IDistributed => {
     const trans = (translator ?? nullTranslator).load('jupyter_dist');
     const server = new HttpServer(app.serviceManager.serverSettings);
-    const runs = new RunsModel({ server, trans });
+    const lists = new RunLists(server);
+    const runs = new RunsModel({ server, lists, trans });
     const settings = registry?.load(PLUGIN_ID) ?? null;
     let cleaned = false;
     void settings
@@ -48,6 +50,7 @@ export const models: JupyterFrontEndPlugin<IDistributed> = {
       .catch(error => console.warn('jupyter-dist: no settings', error));
     return {
       server,
+      lists,
       runs,
       clusters: new ClustersModel(server, trans),
       notebooks: new NotebookChoices(tracker),

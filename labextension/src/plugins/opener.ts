@@ -7,6 +7,7 @@ import {
 } from '@jupyterlab/application';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
+import { IStateDB } from '@jupyterlab/statedb';
 import { RunTabs } from '../tabs';
 import { IDistributed, IRunOpener } from '../tokens';
 
@@ -16,17 +17,18 @@ export const opener: JupyterFrontEndPlugin<IRunOpener> = {
   autoStart: true,
   provides: IRunOpener,
   requires: [IDistributed, IRenderMimeRegistry],
-  optional: [ILabShell, ILayoutRestorer, INotebookTracker],
+  optional: [ILabShell, ILayoutRestorer, INotebookTracker, IStateDB],
   activate: (
     app: JupyterFrontEnd,
     dist: IDistributed,
     rendermime: IRenderMimeRegistry,
     labShell: ILabShell | null,
     restorer: ILayoutRestorer | null,
-    tracker: INotebookTracker | null
+    tracker: INotebookTracker | null,
+    db: IStateDB | null
   ): IRunOpener => {
     const place = labShell ? 'main' : 'down';
-    const tabs = new RunTabs(app, dist, place, tracker, rendermime);
+    const tabs = new RunTabs(app, dist, place, tracker, rendermime, db);
     if (restorer) {
       tabs.restore(restorer);
     }

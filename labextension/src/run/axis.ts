@@ -81,14 +81,16 @@ export function wholeLine({ band, ranks, last }: ICurve): IRankCurve {
 export function moved(curve: ICurve, place: Place): ICurve {
   const { band, ranks, attempts = [] } = curve;
   const of = band ?? ranks[0];
-  const begins = attempts.flatMap(({ attempt, step }) => {
-    const at = of?.steps.findIndex(one => one >= step) ?? -1;
+  /** The same at the place of its step, or of the next one that is known. */
+  const placed = <T extends { step: number }>(one: T): T | undefined => {
+    const at = of?.steps.findIndex(step => step >= one.step) ?? -1;
     const x = at < 0 ? null : place(of.steps[at], of.times[at]);
-    return x === null ? [] : [{ attempt, step: x }];
-  });
+    return x === null ? undefined : { ...one, step: x };
+  };
   return {
     ...curve,
-    attempts: begins,
+    attempts: attempts.flatMap(one => placed(one) ?? []),
+    last: curve.last && placed(curve.last),
     ranks: ranks.map(rank => movedLine(rank, place)),
     band: band && movedBand(band, place)
   };

@@ -1,7 +1,7 @@
 /** One metric as a chart: lines of ranks, a band over many of them, values under the pointer. */
 import uPlot from 'uplot';
 import { moved, placeName, type Axis } from './axis';
-import { droppedText, equalText, lastText, lastValues, specialText } from './charttitle';
+import { overText, droppedText, equalText, lastText, lastValues, specialText } from './charttitle';
 import { reason, type IContext } from './context';
 import { curveCsv } from './csv';
 import { button, el, icon, saveFile, setAttribute, setText, toggle } from './dom';
@@ -186,7 +186,7 @@ export class Chart {
     this._over = drawn.place ? moved(curve, drawn.place) : curve;
     this._data = chartData(this._over, drawn);
     const { trans } = this._context;
-    const last = lastValues(curve, drawn.band ? undefined : drawn.ranks);
+    const last = lastValues(this._over, drawn.band ? undefined : drawn.ranks);
     const texts = [specialText(curve, trans), droppedText(this._data, drawn.log, trans)];
     const wrong = texts.filter(Boolean).join(', ');
     const said = last ? lastText(last, trans) : '';
@@ -196,9 +196,7 @@ export class Chart {
     setText(this._equal, equalText(this._data, this._lineName, trans));
     setAttribute(this._special, 'title', wrong || null);
     this._special.hidden = !wrong;
-    const text = last
-      ? trans('%1 over steps; at step %2 it is %3', curve.name, last.step, lastText(last, trans))
-      : trans('%1 over steps; no values yet', curve.name);
+    const text = overText(curve.name, this._axis, last, trans);
     const begun = (curve.attempts ?? []).map(({ attempt, step }) =>
       trans('attempt %1 from step %2', attempt, step)
     );

@@ -1,4 +1,5 @@
 /** What stands over a chart: the ranks' last values as mean and range, and which ranks have gone bad, and when. */
+import { placeName, type Axis } from './axis';
 import { ranges, value } from './format';
 import type { IChartData, ILine, Ys } from './series';
 import type { IBadRank, ICurve, ILastValues } from './source';
@@ -43,6 +44,21 @@ export function lastText(last: ILastValues, trans: Trans): string {
       ? value(last.mean)
       : trans('mean %1 (%2 – %3)', value(last.mean), value(last.min), value(last.max));
   return last.ranks < last.of ? trans('%1, %2 of %3 ranks', text, last.ranks, last.of) : text;
+}
+
+/** What a chart is called for who does not see it: what it is drawn over, and its last value there. */
+export function overText(name: string, axis: Axis, last: ILastValues | null, trans: Trans): string {
+  const over = {
+    step: trans('%1 over steps', name),
+    time: trans('%1 over time', name),
+    epoch: trans('%1 over epochs', name)
+  }[axis];
+  if (!last) {
+    return trans('%1; no values yet', over);
+  }
+  const place = placeName(axis, last.step, trans);
+  const where = axis === 'time' ? place : trans('at %1', place);
+  return trans('%1; %2 it is %3', over, where, lastText(last, trans));
 }
 
 /** Which ranks have values that are no numbers: `NaN from step 30 [2]` while they have, later how many and where.

@@ -220,11 +220,12 @@ export class Logs {
     }
     const known = shown.only;
     shown.only = only;
-    if (only && known && grown && !shown.list.following) {
+    const more = grown && known?.[0] === only?.[0]; // else the rows are other lines now
+    if (only && known && more && !shown.list.following) {
       shown.pages.grown(only.length);
       return;
     }
-    if (!grown) {
+    if (!more) {
       shown.pages.clear();
       this._inlay();
     }

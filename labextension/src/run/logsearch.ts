@@ -207,16 +207,15 @@ export class LogSearch {
     try {
       const asked = ofLevel(this._of, { query, ...this._toggles });
       const more = { limit: HITS, attempt: shown.attempt };
-      const { hits, count: found } = await source.logSearch(
-        shown.of,
-        { ...asked, ...more },
-        search.signal
-      );
+      const answer = await source.logSearch(shown.of, { ...asked, ...more }, search.signal);
       if (search !== this._search || shown !== this._shown()) {
         return;
       }
       this._input.removeAttribute('aria-invalid');
-      const at = again && this._found ? Math.min(this._found.at, hits.length - 1) : -1;
+      const before = again ? this._found : null;
+      const hits = before && answer.truncated ? joined(before.hits, answer.hits) : answer.hits;
+      const found = answer.count;
+      const at = before ? Math.min(before.at, hits.length - 1) : -1;
       this._found = { query, hits, count: found, at };
       if (this.filters) {
         this._filtered(hits, again);
@@ -245,15 +244,13 @@ export class LogSearch {
 
   private _showHits(): void {
     const found = this._found;
+    // Of very many hits only the last ones are known.
+    const place = found ? found.at + 1 + found.count - found.hits.length : 0;
     setAttribute(this._hits, 'title', null);
     setAttribute(this._hits, 'data-wrong', null);
     setText(
       this._hits,
-      !found
-        ? ''
-        : found.at < 0
-          ? count(found.count)
-          : `${count(found.at + 1)}/${count(found.count)}`
+      !found ? '' : found.at < 0 ? count(found.count) : `${count(place)}/${count(found.count)}`
     );
   }
 
@@ -296,4 +293,10 @@ export class LogSearch {
       return null;
     }
   }
+}
+
+/** The known hits and those after them, each in its place; if there may be others in between, the last ones alone. */
+function joined(known: readonly number[], last: number[]): number[] {
+  const end = known.at(-1) ?? -1;
+  return last[0] <= end ? [...known, ...last.filter(hit => hit > end)] : last;
 }

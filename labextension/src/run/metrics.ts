@@ -7,6 +7,7 @@ import { badRanks } from './charttitle';
 import { reason, type IContext } from './context';
 import { CurvesReading } from './curvesreading';
 import { el, setText } from './dom';
+import { named } from './named';
 import { LINES, RankChoice } from './rankchoice';
 import { RanksShown } from './ranksshown';
 import { FEW, grouped, matching, Section } from './sections';
@@ -111,7 +112,7 @@ export class Metrics {
     this._choice.update(run.world_size);
     if (first) {
       this._settings = chartSettings(run.notebook);
-      this._controls.append(...this._makeControls());
+      this._controls.append(el('div', { class: 'jpd-controls' }, ...this._makeControls()));
     }
   }
 
@@ -326,7 +327,7 @@ export class Metrics {
         this._set({ pinned: on ? [...others, name] : others });
         this._rereading.changed();
       },
-      range: ranges[name],
+      range: named(ranges, name),
       ranged: range => this._set({ ranges: { ...this._settings.ranges, [name]: range } })
     };
   }

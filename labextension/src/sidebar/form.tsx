@@ -5,6 +5,7 @@ import { ApiError } from '../api';
 import { explain } from '../model/explain';
 import type { IBackend, IClusterData, IFormMeaning } from '../model/server';
 import { isComposing } from '../run/keys';
+import { named } from '../run/named';
 import { Labelled, SchemaField } from './fields';
 import { LineAtFoot, Missing } from './formfoot';
 import { useMeaning } from './meaning';
@@ -52,7 +53,7 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
   const options = optionsOf(fields, draft);
   const meaning = useMeaning(props.ask, backendName, options, Boolean(backend?.available));
   const wrong: Problems = { ...problemsOf(meaning.latest, fields), ...refused };
-  const errorOf = (field: string) => (judged.has(field) ? (wrong[field] ?? null) : null);
+  const errorOf = (field: string) => (judged.has(field) ? (named(wrong, field) ?? null) : null);
   const whole = errorOf(WHOLE);
 
   React.useEffect(() => {
@@ -112,7 +113,7 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
     <SchemaField
       key={about.name}
       about={about}
-      value={draft[about.name] ?? (about.kind === 'switch' ? Boolean(about.default) : '')}
+      value={named(draft, about.name) ?? (about.kind === 'switch' ? Boolean(about.default) : '')}
       error={errorOf(about.name)}
       trans={trans}
       onChange={value => {

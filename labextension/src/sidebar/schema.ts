@@ -1,5 +1,6 @@
 /** From a backend's JSON schema to form fields, and from what was typed to options. */
 import type { IBackend, ISchema } from '../model/server';
+import { named } from '../run/named';
 
 export type FieldKind = 'integer' | 'number' | 'text' | 'switch' | 'choice' | 'list' | 'pairs';
 
@@ -99,7 +100,7 @@ function kindOf(about: ISchema): FieldKind {
 export function draftOf(fields: readonly IField[], options: Record<string, unknown>): Draft {
   return Object.fromEntries(
     fields.map(about => {
-      const value = options[about.name];
+      const value = named(options, about.name);
       if (about.kind === 'switch') {
         return [about.name, Boolean(value ?? about.default)];
       }
@@ -121,16 +122,16 @@ export function draftOf(fields: readonly IField[], options: Record<string, unkno
 /** The options to save: what is left empty is left out. Text that is no number goes as it is, and the
  * server says what is wrong with it in the words it has for the flag. */
 export function optionsOf(fields: readonly IField[], draft: Draft): Record<string, unknown> {
-  const options: Record<string, unknown> = {};
+  const options: [string, unknown][] = [];
   for (const about of fields) {
-    const typed = draft[about.name];
+    const typed = named(draft, about.name);
     const value = typeof typed === 'string' ? parse(about, typed) : typed;
     const untouched = about.kind === 'switch' && Boolean(value) === Boolean(about.default);
     if (value !== undefined && !untouched) {
-      options[about.name] = value;
+      options.push([about.name, value]);
     }
   }
-  return options;
+  return Object.fromEntries(options);
 }
 
 function parse({ kind, choices }: IField, typed: string): unknown {

@@ -1,5 +1,6 @@
 /** A list of which only the rows in sight are in the page, with one row in the tab order. */
 import * as React from 'react';
+import * as virtual from '../run/virtual';
 
 const SPARE_ROWS = 8;
 /** So many rows before the end the next ones are asked for. */
@@ -35,11 +36,11 @@ export function WindowedList<T>(props: IWindowedListProps<T>): React.ReactElemen
   const current = found >= 0 ? found : Math.max(0, Math.min(lastIndex.current, items.length - 1));
   lastIndex.current = current;
 
-  const first = Math.max(0, Math.floor(view.top / rowHeight) - SPARE_ROWS);
-  const last = Math.min(items.length, Math.ceil((view.top + view.height) / rowHeight) + SPARE_ROWS);
-  const rows = [...items.slice(first, last).keys()].map(offset => first + offset);
+  const geometry = { rows: items.length, rowHeight, viewport: view.height };
+  const { first, end } = virtual.window(view.top, geometry, SPARE_ROWS);
+  const rows = [...items.slice(first, end).keys()].map(offset => first + offset);
   // The current row stays, also out of sight: the focus may be in it.
-  if (items.length && (current < first || current >= last)) {
+  if (items.length && (current < first || current >= end)) {
     rows.push(current);
     rows.sort((a, b) => a - b);
   }
@@ -65,10 +66,10 @@ export function WindowedList<T>(props: IWindowedListProps<T>): React.ReactElemen
   }, [items.length === 0]);
 
   React.useEffect(() => {
-    if (last + AHEAD_ROWS >= items.length && items.length < props.total) {
+    if (end + AHEAD_ROWS >= items.length && items.length < props.total) {
       props.onEnd();
     }
-  }, [last, items.length, props.total]);
+  }, [end, items.length, props.total]);
 
   React.useLayoutEffect(() => {
     if (moved.current) {

@@ -1,6 +1,10 @@
-/** What somebody has chosen in the table of runs, kept by the browser. */
+/** What the table of runs shows and how, kept with the other state of JupyterLab's workspace. */
+import type { IStateDB } from '@jupyterlab/statedb';
 
-const KEY = 'jupyter-dist:runs-table';
+// Of another namespace than our tabs: JupyterLab takes each value of theirs for a tab, and removes one that is none.
+const KEY = 'jupyter-dist-table:state';
+/** Where earlier versions kept it, in the browser. */
+const OLD_KEY = 'jupyter-dist:runs-table';
 
 export interface ITableState {
   /** null: those that are usual for the runs that are there. */
@@ -11,26 +15,44 @@ export interface ITableState {
   text: string;
 }
 
-export function readState(): ITableState {
-  const usual: ITableState = { columns: null, sort: '', down: false, group: '', text: '' };
-  try {
-    const kept = JSON.parse(localStorage.getItem(KEY) ?? '{}') as Partial<ITableState>;
+export const USUAL: ITableState = { columns: null, sort: '', down: false, group: '', text: '' };
+
+/** Keeps it where the application keeps state, and forgets it with the page elsewhere (null). */
+export class TableStore {
+  private _kept = '';
+
+  constructor(private readonly _db: IStateDB | null) {}
+
+  async read(): Promise<ITableState> {
+    const found = (await this._db?.fetch(KEY).catch(() => undefined)) ?? takenOver();
+    const { columns, sort, down, group, text } = Object(found) as Partial<ITableState>;
     return {
-      ...usual,
-      columns: Array.isArray(kept.columns) ? kept.columns.map(String) : null,
-      sort: String(kept.sort ?? ''),
-      down: kept.down === true,
-      group: String(kept.group ?? '')
+      columns: Array.isArray(columns) ? columns.map(String) : null,
+      sort: String(sort ?? ''),
+      down: down === true,
+      group: String(group ?? ''),
+      text: String(text ?? '')
     };
-  } catch {
-    return usual; // a browser that keeps nothing
+  }
+
+  keep(state: ITableState): void {
+    const value = { ...state };
+    const kept = JSON.stringify(value);
+    if (kept !== this._kept) {
+      this._kept = kept;
+      // A state that is not kept is chosen again the next time.
+      this._db?.save(KEY, value).catch(() => undefined);
+    }
   }
 }
 
-export function writeState({ columns, sort, down, group }: ITableState): void {
+/** What an earlier version has kept. It is there once. */
+function takenOver(): unknown {
   try {
-    localStorage.setItem(KEY, JSON.stringify({ columns, sort, down, group }));
+    const kept: unknown = JSON.parse(localStorage.getItem(OLD_KEY) ?? 'null');
+    localStorage.removeItem(OLD_KEY);
+    return kept;
   } catch {
-    // It is chosen again the next time.
+    return null; // a browser that keeps nothing
   }
 }

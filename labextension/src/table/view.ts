@@ -1,32 +1,32 @@
-/** Hundreds of runs in a table: columns to choose, sorting, groups, a filter, and runs to compare.
- *
- * Of its rows only those in sight are in the page. */
+/** Hundreds of runs in a table: columns to choose, sorting, groups, a filter, and runs to compare. */
 import { reason } from '../run/context';
 import { button, el, setText } from '../run/dom';
 import { typeInto } from '../run/rename';
-import { Rereading } from '../run/rereading';
 import type { IDisposable, IRunSummary } from '../run/source';
 import { followTheme } from '../run/theme';
 import type { Trans } from '../run/trans';
-import type { IServer } from '../model/server';
+import { NO_FILTER, type RunLists } from '../model/runlists';
+import type { IRunPage, IServer } from '../model/server';
+import { TableBody, type Row } from './body';
 import { ColumnChoice } from './choice';
 import { Clock } from './clock';
-import { columnsOf, grouped, sorted, usual, type IColumn, type IGroup } from './columns';
+import { columnsOf, grouped, sorted, usual, type IColumn } from './columns';
 import { TableHead } from './head';
-import { allRuns } from './reading';
-import { emptyNode, groupRow, runRow, type IRowActions } from './rows';
-import { readState, writeState, type ITableState } from './state';
+import { emptyNode, type IRowActions } from './rows';
+import { USUAL, type ITableState, type TableStore } from './state';
 
-const ROW_PX = 28;
-const SPARE_ROWS = 12;
 const TYPING_MS = 200;
-/** While runs go on: how long a list is shown before it is read again. */
-const PAUSE_MS = 1000;
+/** How often the list is read again although nothing said that it changed. */
+const INTERVAL_S = 60;
 const TICK_MS = 1000;
 
 export interface IRunsTableOptions {
-  server: Pick<IServer, 'runs' | 'about' | 'watch'>;
+  server: Pick<IServer, 'about'>;
+  lists: RunLists;
   trans: Trans;
+  /** How it was left, and where to keep how it is left. */
+  state?: ITableState;
+  store?: TableStore;
   open: (id: string) => void;
   compare: (ids: string[]) => void;
   /** Shows the menu of these runs at a place in the window. */
@@ -37,8 +37,6 @@ export interface IRunsTableOptions {
   ) => void;
 }
 
-type Row = IRunSummary | IGroup;
-
 export class RunsTable implements IDisposable {
   readonly node: HTMLElement;
   private readonly _abort = new AbortController();
@@ -48,32 +46,42 @@ export class RunsTable implements IDisposable {
   private readonly _compare: HTMLButtonElement;
   private readonly _count = el('span', { class: 'jpd-muted', role: 'status' });
   private readonly _head: TableHead;
-  private readonly _body = el('tbody');
+  private readonly _body: TableBody;
   private readonly _scroll: HTMLElement;
-  private readonly _watching: IDisposable;
+  private readonly _listening: IDisposable;
   private readonly _chosen = new Set<string>();
   private readonly _closed = new Set<string>();
-  private readonly _state: ITableState = readState();
+  private readonly _state: ITableState;
   private _runs: readonly IRunSummary[] = [];
   /** All runs that were read so far: what they have columns for does not vanish while a filter is typed. */
   private readonly _seen = new Map<string, IRunSummary>();
-  private _loaded = false;
   private readonly _empty = el('div', { hidden: true });
   private readonly _actions: IRowActions;
   private _columns: IColumn[] = [];
   private _shown: IColumn[] = [];
+  private _groups = '';
   private _rows: Row[] = [];
-  private _drawn = '';
-  private _asked = 0;
   private readonly _clock = new Clock();
-  private readonly _rereading: Rereading;
-  private _renaming: string | null = null;
+  /** What was read, as far as it is shown. */
+  private _told = '';
+  /** The pointer is pressed: a row that is made anew before it is released takes no click. */
+  private _pressed = false;
+  /** What was read meanwhile. */
+  private _late: IRunPage | null = null;
+  private readonly _reader = {
+    filter: NO_FILTER,
+    wanted: Infinity,
+    interval_s: INTERVAL_S,
+    take: (page: IRunPage, changed?: IRunSummary) => this._take(page, changed),
+    fail: (error: unknown) => this._fail(error)
+  };
   private _timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(private readonly _options: IRunsTableOptions) {
-    const { trans, server } = _options;
+    const { trans, lists, state = USUAL } = _options;
     const { signal } = this._abort;
-    this._rereading = new Rereading(() => this.refresh().then(() => PAUSE_MS), signal);
+    this._state = { ...state };
+    this._reader.filter = { ...NO_FILTER, text: state.text };
     this._filter = el('input', {
       type: 'search',
       class: 'jpd-input',
@@ -124,9 +132,10 @@ export class RunsTable implements IDisposable {
           this._closed.add(group.key);
         }
         this._arrange();
-        this._focus(`group ${group.key}`);
+        this._body.focus(`group ${group.key}`);
       }
     };
+    this._body = new TableBody(this._clock, this._actions);
     this._scroll = el(
       'div',
       { class: 'jpd-runs-scroll', tabindex: 0, role: 'region', 'aria-label': trans('Runs') },
@@ -135,13 +144,13 @@ export class RunsTable implements IDisposable {
         { class: 'jpd-runs-table' },
         this._head.cols,
         el('thead', {}, this._head.row),
-        this._body
+        this._body.node
       ),
       this._empty
     );
-    this._scroll.addEventListener('scroll', () => this._draw(), { signal, passive: true });
-    this._body.addEventListener('keydown', event => this._key(event), { signal });
-    this._body.addEventListener('contextmenu', event => this._menu(event), { signal });
+    this._scroll.addEventListener('scroll', () => this._body.draw(), { signal, passive: true });
+    this._body.node.addEventListener('keydown', event => this._key(event), { signal });
+    this._body.node.addEventListener('contextmenu', event => this._menu(event), { signal });
     this.node = el(
       'section',
       { class: 'jpd-run jpd-runs', 'aria-label': trans('Runs as a table') },
@@ -156,50 +165,68 @@ export class RunsTable implements IDisposable {
       ),
       this._scroll
     );
-    const resize = new ResizeObserver(() => this._draw());
+    this.node.addEventListener('pointerdown', () => (this._pressed = true), { signal });
+    const release = () => setTimeout(() => this._release()); // the click comes first
+    window.addEventListener('pointerup', release, { signal });
+    window.addEventListener('pointercancel', release, { signal });
+    const resize = new ResizeObserver(() => this._body.draw());
     resize.observe(this._scroll);
     signal.addEventListener('abort', () => resize.disconnect());
-    this._watching = server.watch('runs', change => {
-      if (change.kind === 'runs' || change.kind === 'connection') {
-        this._rereading.changed();
-      }
-    });
     const ticking = setInterval(
-      () => this._clock.tick(this._body, this._runs, this._shown),
+      () => this._clock.tick(this._body.node, this._runs, this._shown),
       TICK_MS
     );
     signal.addEventListener('abort', () => clearInterval(ticking));
     followTheme(this.node, () => undefined, signal);
-    this._rereading.changed();
+    this._listening = lists.listen(this._reader);
   }
 
   dispose(): void {
     clearTimeout(this._timer);
-    this._watching.dispose();
+    this._listening.dispose();
     this._abort.abort();
     this.node.remove();
   }
 
   /** Read the list anew. */
-  async refresh(): Promise<void> {
-    const asked = ++this._asked;
-    const { server, trans } = this._options;
+  refresh(): Promise<void> {
     this._state.text = this._filter.value;
-    try {
-      const all = await allRuns(server, this._state.text);
-      if (asked === this._asked && !this._abort.signal.aborted) {
-        this._runs = all;
-        this._loaded = true;
-        if (!this._state.text) {
-          this._seen.clear();
-        }
-        all.forEach(run => this._seen.set(run.id, run));
-        this._clock.set();
-        this._arrange();
-      }
-    } catch (error) {
-      setText(this._count, trans('The runs cannot be listed: %1', reason(error)));
+    this._reader.filter = { ...NO_FILTER, text: this._state.text };
+    return this._options.lists.refresh(this._reader);
+  }
+
+  private _release(): void {
+    this._pressed = false;
+    if (this._late && !this._abort.signal.aborted) {
+      this._take(this._late);
     }
+  }
+
+  private _take(page: IRunPage, changed?: IRunSummary): void {
+    const { runs } = page;
+    const { text } = this._state;
+    this._late = this._pressed ? page : null;
+    if (this._pressed) {
+      return;
+    }
+    const shown = () => runs.map(run => ({ ...run, host_time: 0, progress: null }));
+    const told = changed ? this._told : JSON.stringify([text, shown()]);
+    if (told === this._told) {
+      this._tell();
+      return;
+    }
+    this._told = told;
+    this._runs = runs;
+    if (!text) {
+      this._seen.clear();
+    }
+    runs.forEach(run => this._seen.set(run.id, run));
+    this._clock.set();
+    this._arrange();
+  }
+
+  private _fail(error: unknown): void {
+    setText(this._count, this._options.trans('The runs cannot be listed: %1', reason(error)));
   }
 
   private _typed(): void {
@@ -211,7 +238,7 @@ export class RunsTable implements IDisposable {
   private _arrange(): void {
     const { trans } = this._options;
     const state = this._state;
-    writeState(state);
+    this._options.store?.keep(state);
     const seen = [...this._seen.values()];
     this._columns = columnsOf(seen, trans);
     const ids = state.columns ?? usual(this._columns, seen);
@@ -231,7 +258,7 @@ export class RunsTable implements IDisposable {
     const there = new Set(this._runs.map(run => run.id));
     [...this._chosen].filter(id => !there.has(id)).forEach(id => this._chosen.delete(id));
     this._head.update(this._shown, seen, state);
-    this._empty.hidden = !this._loaded || this._runs.length > 0;
+    this._empty.hidden = !this._told || this._runs.length > 0;
     this._empty.replaceChildren(
       emptyNode(state.text !== '', this._actions, () => {
         this._filter.value = '';
@@ -239,8 +266,7 @@ export class RunsTable implements IDisposable {
         void this.refresh();
       })
     );
-    this._drawn = '';
-    this._draw();
+    this._body.show(this._rows, this._shown);
     this._tell();
   }
 
@@ -258,8 +284,7 @@ export class RunsTable implements IDisposable {
     if (on) {
       this._runs.forEach(run => this._chosen.add(run.id));
     }
-    this._drawn = '';
-    this._draw();
+    this._body.redraw();
     this._tell();
   }
 
@@ -281,6 +306,11 @@ export class RunsTable implements IDisposable {
     const able = this._columns.filter(
       one => one.kind !== 'metric' && !['id', 'age'].includes(one.id)
     );
+    const ids = able.map(one => one.id);
+    if (JSON.stringify(ids) === this._groups) {
+      return; // somebody may be choosing
+    }
+    this._groups = JSON.stringify(ids);
     const options = able.map(one =>
       el(
         'option',
@@ -290,49 +320,7 @@ export class RunsTable implements IDisposable {
       )
     );
     this._group.replaceChildren(el('option', { value: '' }, trans('No groups')), ...options);
-    this._group.value = able.some(one => one.id === this._state.group) ? this._state.group : '';
-  }
-
-  /** The rows in sight. */
-  private _draw(): void {
-    const { scrollTop, clientHeight } = this._scroll;
-    const first = Math.max(0, Math.floor(scrollTop / ROW_PX) - SPARE_ROWS);
-    const last = Math.min(
-      this._rows.length,
-      Math.ceil((scrollTop + (clientHeight || 600)) / ROW_PX) + SPARE_ROWS
-    );
-    const drawn = `${first}-${last}`;
-    if (drawn === this._drawn || this._renaming !== null) {
-      return;
-    }
-    this._drawn = drawn;
-    const had = this._body.contains(document.activeElement) ? document.activeElement : null;
-    const focused = had?.closest('tr')?.dataset.id;
-    const place = had ? controlsOf(had.closest('tr')).indexOf(had as HTMLElement) : -1;
-    const room = (rows: number) => {
-      const row = el('tr', { 'aria-hidden': 'true', class: 'jpd-runs-room' }, el('td'));
-      row.style.height = `${rows * ROW_PX}px`;
-      return row;
-    };
-    const rows = this._rows
-      .slice(first, last)
-      .map(row =>
-        'runs' in row
-          ? groupRow(row, this._shown, this._actions)
-          : runRow(row, this._clock.now(row), this._shown, this._actions)
-      );
-    this._body.replaceChildren(room(first), ...rows, room(this._rows.length - last));
-    if (focused) {
-      controlsOf(this._rowOf(focused))[place]?.focus({ preventScroll: true });
-    }
-  }
-
-  private _rowOf(id: string): HTMLElement | undefined {
-    return [...this._body.rows].find(row => row.dataset.id === id);
-  }
-
-  private _focus(id: string): void {
-    this._rowOf(id)?.querySelector<HTMLElement>('.jpd-button')?.focus({ preventScroll: true });
+    this._group.value = ids.includes(this._state.group) ? this._state.group : '';
   }
 
   private _menu(event: MouseEvent): void {
@@ -351,7 +339,7 @@ export class RunsTable implements IDisposable {
     const row = (event.target as HTMLElement).closest('tr');
     const at = this._rows.findIndex(one => 'id' in one && one.id === row?.dataset.id);
     const run = this._rows[at];
-    if (this._renaming !== null || !run || 'runs' in run) {
+    if (this._body.typing || !run || 'runs' in run) {
       return;
     }
     if (event.key === 'F2') {
@@ -359,7 +347,7 @@ export class RunsTable implements IDisposable {
     } else if (event.key === 'ArrowDown' || event.key === 'ArrowUp') {
       const next = this._rows[at + (event.key === 'ArrowDown' ? 1 : -1)];
       if (next) {
-        this._focus('runs' in next ? `group ${next.key}` : next.id);
+        this._body.focus('runs' in next ? `group ${next.key}` : next.id);
         document.activeElement?.scrollIntoView({ block: 'nearest' });
       }
     } else {
@@ -371,27 +359,22 @@ export class RunsTable implements IDisposable {
   /** Type another name in the place of the old one. */
   private _rename(run: IRunSummary): void {
     const { trans, server } = this._options;
-    const cell = this._rowOf(run.id)?.querySelector('.jpd-runs-name')?.parentElement;
-    if (!cell || this._renaming !== null) {
+    const cell = this._body.rowOf(run.id)?.querySelector('.jpd-runs-name')?.parentElement;
+    if (!cell || this._body.typing) {
       return;
     }
-    this._renaming = run.id;
+    this._body.typing = true;
     const asked = { value: run.name, label: trans('Name of the run'), most: 120 };
     typeInto(cell, asked, this._abort.signal, name => {
-      this._renaming = null;
+      this._body.typing = false;
       const change = name === null || name === run.name ? null : server.about(run.id, { name });
       void (change ?? Promise.resolve())
         .then(() => change && this.refresh())
         .catch(error => setText(this._count, reason(error)))
         .finally(() => {
-          this._drawn = '';
-          this._draw();
-          this._focus(run.id);
+          this._body.redraw();
+          this._body.focus(run.id);
         });
     });
   }
-}
-
-function controlsOf(row: Element | null | undefined): HTMLElement[] {
-  return [...(row?.querySelectorAll<HTMLElement>('button, input') ?? [])];
 }

@@ -159,14 +159,14 @@ export class FakeSource implements IRunSource {
 
   async logSearch(
     _rank: LogOf,
-    { query, regex }: ISearchQuery,
+    { query, regex, limit = 1000 }: ISearchQuery,
     signal?: AbortSignal
   ): Promise<ISearchResult> {
     this.searches.push(signal);
     const expression = new RegExp(regex ? query.replace('(?i:', '(?:') : ''); // of Python
     const found = (line: string) => (regex ? expression.test(line) : line.includes(query));
     const hits = this.lines.flatMap((line, n) => (found(line) ? [n] : []));
-    return { count: hits.length, hits, truncated: false };
+    return { count: hits.length, hits: hits.slice(-limit), truncated: hits.length > limit };
   }
 
   async curves() {

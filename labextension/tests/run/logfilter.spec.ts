@@ -114,6 +114,31 @@ describe('the lines of a log that are shown', () => {
     await vi.waitFor(() => expect(lines(node)).toEqual(['1ERROR 1', '2ERROR 2']), 4000);
   });
 
+  it('are the last ones of very many, and those that come after them', async () => {
+    const source = new FakeSource(runInfo(1));
+    source.lines = Array.from({ length: 10_500 }, (_, at) => `ERROR ${at}`);
+    const node = await show(source);
+    await vi.waitFor(() => expect(lines(node)).toContain('10500ERROR 10499'));
+    level(node, 'error');
+    await vi.waitFor(() => expect(text(node, '.jpd-hits')).toBe('10,500'));
+    await vi.waitFor(() => expect(lines(node).at(-1)).toBe('10500ERROR 10499'));
+    byName(node, 'Previous hit').click();
+    await vi.waitFor(() => expect(text(node, '.jpd-row-current')).toBe('10500ERROR 10499'));
+    expect(text(node, '.jpd-hits')).toBe('10,500/10,500');
+    source.grow('ERROR new');
+    await vi.waitFor(() =>
+      expect(lines(node).slice(-2)).toEqual(['10500ERROR 10499', '10501ERROR new'])
+    );
+    expect(text(node, '.jpd-row-current')).toBe('10500ERROR 10499');
+    expect(text(node, '.jpd-hits')).toBe('10,500/10,501');
+    byName(node, 'Next hit').click();
+    await vi.waitFor(() => expect(text(node, '.jpd-row-current')).toBe('10501ERROR new'));
+    // As many others as a search names: what was shown is not what comes before them.
+    source.grow(...Array.from({ length: 10_001 }, (_, at) => `ERROR other ${at}`));
+    await vi.waitFor(() => expect(lines(node).at(-1)).toBe('20502ERROR other 10000'));
+    expect(text(node, '.jpd-hits')).toMatch(/20,502$/);
+  });
+
   it('are those of a level, whoever has logged them', async () => {
     const source = new FakeSource(runInfo(1));
     source.lines = [

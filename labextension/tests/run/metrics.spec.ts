@@ -217,9 +217,13 @@ describe('what is chosen for the charts', () => {
     ]);
     choose(node, 'epoch');
     expect(plots.drawn.at(-2)?.data[0]).toEqual([0, 0.5, 1]);
-    // What is said of a chart names steps either way.
-    const said = node.querySelector('.jpd-chart-box')?.getAttribute('aria-label');
-    expect(said).toMatch(/^loss over steps; at step 20 it is mean 2/);
+    // What is said of a chart names what it is drawn over.
+    const said = () => node.querySelector('.jpd-chart-box')?.getAttribute('aria-label');
+    expect(said()).toMatch(/^loss over epochs; at epoch 1 it is mean 2/);
+    choose(node, 'time');
+    expect(said()).toMatch(/^loss over time; after 2.5 s it is mean 2/);
+    choose(node, 'step');
+    expect(said()).toMatch(/^loss over steps; at step 20 it is mean 2/);
   });
 
   it('is no axis that there is not', async () => {
@@ -284,6 +288,24 @@ describe('what is chosen for the charts', () => {
     expect(range()).toEqual([-0.5, 0.5]);
     node.querySelector<HTMLElement>('[title="Logarithmic axis"]')?.click();
     expect(range()).toEqual([0.25, 0.5]);
+  });
+
+  it('is that of any metric, whatever its name', async () => {
+    const all = ['constructor', '__proto__', 'toString'].map(name => ({ ...loss, name }));
+    const node = await charts('a.ipynb', ...all);
+    const names = (of: HTMLElement) =>
+      [...of.querySelectorAll('.jpd-chart-name')].map(one => one.textContent);
+    expect(names(node)).toEqual(['constructor', '__proto__', 'toString']);
+    expect(plots.drawn.length).toBe(3);
+    named(node, 'Range of values of __proto__').click();
+    const high = named<HTMLInputElement>(node, 'Highest value of __proto__');
+    expect(high.value).toBe('');
+    high.value = '3';
+    high.dispatchEvent(new Event('input', { bubbles: true }));
+    plots.drawn = [];
+    const next = await charts('a.ipynb', ...all);
+    expect(named<HTMLInputElement>(next, 'Highest value of __proto__').value).toBe('3');
+    expect(named<HTMLInputElement>(next, 'Highest value of toString').value).toBe('');
   });
 
   it('is kept for the next run of the notebook, pinned charts first', async () => {

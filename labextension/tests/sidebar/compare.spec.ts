@@ -1,8 +1,9 @@
-import { describe, expect, it } from 'vitest';
-import { merge } from '../../src/compare';
+import { describe, expect, it, vi } from 'vitest';
+import { CompareView, merge } from '../../src/compare';
 import { over } from '../../src/compare/axis';
 import { lastValues } from '../../src/run/charttitle';
 import type { ICurve, ICurves } from '../../src/run/source';
+import { FakeSource, runInfo } from '../run/fakesource';
 
 function curves(...all: ICurve[]): ICurves {
   return { names: all.map(one => one.name), curves: all };
@@ -41,5 +42,35 @@ describe('merge', () => {
     const one = curves({ name: 'loss', band: null, ranks: [line(0, [1])] });
     expect(merge([null, one])[0].ranks.map(rank => rank.rank)).toEqual([1]);
     expect(merge([null, null])).toEqual([]);
+  });
+});
+
+describe('CompareView', () => {
+  it('says of a chart what it is drawn over, and where its last values are', async () => {
+    const sources = [1, 2].map(at => {
+      const source = new FakeSource(runInfo(1, 'succeeded', { started: 100, ended: 200 }));
+      const times = [110, 120, 130];
+      source.curveList = [
+        { name: 'loss', band: null, ranks: [{ ...line(0, [3, 2, at], [0, 10, 20]), times }] },
+        { name: 'epoch', band: null, ranks: [{ ...line(0, [0, 1, 2], [0, 10, 20]), times }] }
+      ];
+      return source;
+    });
+    const view = new CompareView({ sources });
+    const said = () =>
+      [...view.node.querySelectorAll('.jpd-chart-box')].map(box => box.getAttribute('aria-label'));
+    await vi.waitFor(() => expect(said().length).toBe(2));
+    expect(said()[0]).toBe('loss over steps; at step 20 it is mean 1.5 (1 – 2)');
+    const axis = view.node.querySelector<HTMLSelectElement>(
+      '[aria-label="What curves are drawn over"]'
+    )!;
+    const over = (value: string) => {
+      axis.value = value;
+      axis.dispatchEvent(new Event('change'));
+      return said()[0];
+    };
+    expect(over('time')).toBe('loss over time; after 30 s it is mean 1.5 (1 – 2)');
+    expect(over('epoch')).toBe('loss over epochs; at epoch 2 it is mean 1.5 (1 – 2)');
+    view.dispose();
   });
 });

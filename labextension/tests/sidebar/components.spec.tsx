@@ -27,6 +27,7 @@ beforeEach(() => {
 
 afterEach(() => {
   act(() => root.unmount());
+  server.lists.dispose();
   clusters.dispose();
   box.remove();
 });
@@ -55,7 +56,8 @@ describe('RunsSection', () => {
   async function show(
     change: { comparing?: boolean; elsewhere?: string; notebook?: boolean } = {}
   ): Promise<RunsModel> {
-    const model = new RunsModel({ server, trans });
+    const model = new RunsModel({ server, lists: server.lists, trans });
+    model.active = true;
     await model.refresh();
     did.mockReset();
     const render = () =>

@@ -16,12 +16,13 @@ const alive = { state: 'running', ended: null } as const;
 async function world(): Promise<{ server: FakeServer; runs: RunsModel; dist: IDistributed }> {
   const server = new FakeServer();
   server.all = [makeRun(1, alive), makeRun(2, alive), makeRun(3)];
-  const runs = new RunsModel({ server, trans });
+  const runs = new RunsModel({ server, lists: server.lists, trans });
   runs.active = true;
   await vi.waitFor(() => expect(runs.loaded).toBe(true));
   const dist: IDistributed = {
     server,
     trans,
+    lists: server.lists,
     runs,
     clusters: new ClustersModel(server, trans),
     notebooks: new NotebookChoices(null),

@@ -15,6 +15,7 @@ import type {
   IServer,
   LaunchVerb
 } from '../../src/model/server';
+import { RunLists } from '../../src/model/runlists';
 import {
   ended,
   type IDisposable,
@@ -106,6 +107,8 @@ export class FakeServer implements IServer {
   /** What is wrong with any form. */
   problems: IFormMeaning['problems'] = [];
   readonly asked: string[] = [];
+  /** What asks this server for lists of runs. */
+  readonly lists = new RunLists(this);
   readonly listeners = new Map<string, Set<(change: RunChange) => void>>();
 
   tell(subject: string, change: RunChange): void {

@@ -20,8 +20,7 @@ describe('the menu of runs', () => {
       makeRun(3, { state: 'failed', ended: 1 })
     ];
     server.all = [alive, ended, other];
-    const runs = new RunsModel({ server, trans });
-    await runs.refresh();
+    const runs = new RunsModel({ server, lists: server.lists, trans });
     const execute = vi.fn(async () => undefined);
     const app = { commands: { execute } } as unknown as JupyterFrontEnd;
     const opener = { open: vi.fn(), compare: vi.fn() };

@@ -20,7 +20,8 @@ describe('RunningRuns', () => {
       {
         server,
         trans,
-        runs: new RunsModel({ server, trans }),
+        lists: server.lists,
+        runs: new RunsModel({ server, lists: server.lists, trans }),
         clusters: new ClustersModel(server, trans),
         notebooks: new NotebookChoices(null),
         settings: null

@@ -11,7 +11,7 @@ let model: RunsModel;
 
 beforeEach(() => {
   server = new FakeServer();
-  model = new RunsModel({ server, trans });
+  model = new RunsModel({ server, lists: server.lists, trans });
 });
 
 afterEach(() => model.dispose());
@@ -29,7 +29,7 @@ async function activate(): Promise<void> {
 describe('RunsModel', () => {
   it('shows the newest page first, and older ones when asked', async () => {
     fill(250);
-    await model.refresh();
+    await activate();
     expect(model.runs.length).toBe(100);
     expect(model.runs[0].name).toBe('In[249]');
     expect(model.total).toBe(250);
@@ -44,7 +44,7 @@ describe('RunsModel', () => {
 
   it('reads one page again while nothing came or went, and all that is shown otherwise', async () => {
     fill(250);
-    await model.refresh();
+    await activate();
     await model.more();
     server.asked.length = 0;
     await model.refresh();
@@ -83,6 +83,7 @@ describe('RunsModel', () => {
 
   it('drops the answer to an earlier question', async () => {
     fill(3);
+    await activate();
     const first = model.setFilter({ text: '2' });
     const second = model.setFilter({ text: '' });
     await Promise.all([first, second]);
@@ -95,6 +96,7 @@ describe('RunsModel', () => {
       makeRun(2, { state: 'failed' }),
       makeRun(3, { notebook: '/b.ipynb' })
     ];
+    await activate();
     await model.setFilter({ state: 'failed' });
     expect(model.runs.map(run => run.name)).toEqual(['In[2]']);
     await model.setFilter({ state: null, notebook: '/b.ipynb' });
@@ -104,6 +106,7 @@ describe('RunsModel', () => {
 
   it('says in one sentence why there is no list, and takes it back', async () => {
     server.down = new ApiError('404 Not Found', 404);
+    model.active = true;
     await model.refresh();
     expect(model.problem).toContain('lacks jupyter-dist');
     server.down = new ApiError('403 Forbidden', 403);
@@ -129,7 +132,7 @@ describe('RunsModel', () => {
 
   it('removes a run from the list, and from the choice', async () => {
     fill(2);
-    await model.refresh();
+    await activate();
     const [{ id }] = model.runs;
     model.toggleSelected(id);
     expect(await model.remove(id)).toBe(4096);
@@ -140,7 +143,7 @@ describe('RunsModel', () => {
 
   it('keeps a run that goes on, and the reason', async () => {
     server.all = [makeRun(1, { state: 'running', ended: null })];
-    await model.refresh();
+    await activate();
     await expect(model.remove(server.all[0].id)).rejects.toThrow('has not ended');
     expect(model.runs.length).toBe(1);
   });

@@ -123,7 +123,8 @@ describe('the sessions', () => {
   it('come with the list of runs, and are read again after a change', async () => {
     const server = new FakeServer();
     server.sessions = [session()];
-    const model = new RunsModel({ server, trans });
+    const model = new RunsModel({ server, lists: server.lists, trans });
+    model.active = true;
     await model.refresh();
     expect(model.sessions.map(one => one.name)).toEqual(['main']);
     await model.changeSession('main', 'restart');

@@ -1,3 +1,4 @@
+import { StateDB } from '@jupyterlab/statedb';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { over } from '../../src/compare/axis';
 import { diffLines, folded } from '../../src/compare/codediff';
@@ -7,6 +8,7 @@ import { runState } from '../../src/run/context';
 import type { IRunSummary } from '../../src/run/source';
 import { english } from '../../src/run/trans';
 import { columnsOf, grouped, ofGroup, sorted, usual } from '../../src/table/columns';
+import { type ITableState, TableStore } from '../../src/table/state';
 import { RunsTable } from '../../src/table/view';
 import { FakeServer, makeRun } from '../sidebar/fakeserver';
 
@@ -63,6 +65,27 @@ describe('columns', () => {
     ]);
   });
 
+  it('has the values of any name, and none of a run that lacks it', () => {
+    const names = ['constructor', '__proto__', 'toString'];
+    const of = (value: number) => Object.fromEntries(names.map(name => [name, value]));
+    const bare = makeRun(2, { parameters: {}, final: {} });
+    const odd = [makeRun(1, { parameters: of(1), final: of(2) }), bare];
+    const all = columnsOf(odd, english).filter(one => one.kind !== 'run');
+    expect(all.map(one => [one.id, ...odd.map(run => one.text(run))])).toEqual(
+      ['param', 'metric'].flatMap((kind, at) =>
+        names.map(name => [`${kind}:${name}`, String(at + 1), ''])
+      )
+    );
+    const rows = differences(
+      odd.map(run => ({ run, environment: {} })),
+      english
+    );
+    expect(rows.filter(row => names.includes(row.name)).map(row => row.values.join())).toEqual([
+      ...Array(3).fill('1,'),
+      ...Array(3).fill('2,')
+    ]);
+  });
+
   it('says of a group what all have, else the mean', () => {
     const [vit] = grouped(runs, column('param:model'));
     expect([vit.key, vit.runs.length]).toEqual(['vit', 2]);
@@ -81,11 +104,16 @@ describe('RunsTable', () => {
   const named = (name: string) => table.node.querySelector<HTMLElement>(`[aria-label="${name}"]`)!;
   const rows = () => all('tbody tr[data-id]');
 
-  async function show(count: number): Promise<void> {
+  async function show(
+    count: number,
+    kept?: { state: ITableState; store: TableStore }
+  ): Promise<void> {
     server.all = Array.from({ length: count }, (_, index) => told(index));
     table = new RunsTable({
       server,
+      lists: server.lists,
       trans: english,
+      ...kept,
       open: id => did('open', id),
       compare: ids => did('compare', ids.length)
     });
@@ -184,16 +212,46 @@ describe('RunsTable', () => {
     await vi.waitFor(() => expect(rows().length).toBe(3));
   });
 
-  it('has the columns that are chosen, also the next time', async () => {
-    await show(3);
+  it('is the next time as it was left in this workspace, and as an earlier version left it', async () => {
+    const old = { columns: null, sort: 'param:lr', down: true, group: 'param:model' };
+    localStorage.setItem('jupyter-dist:runs-table', JSON.stringify(old));
+    const workspace = new StateDB();
+    const open = async (db: StateDB) => {
+      const store = new TableStore(db);
+      await show(3, { store, state: await store.read() });
+    };
+    const sorted = () => all('th[aria-sort=descending]').map(one => one.dataset.id);
+    const group = () => named('Group runs by') as HTMLSelectElement;
+    await open(workspace);
+    expect([sorted(), group().value]).toEqual([['param:lr'], 'param:model']);
     const box = all('.jpd-columns input').find(
       one => (one as HTMLInputElement).value === 'param:seed'
     )!;
     box.click();
+    const filter = named('Filter runs by text') as HTMLInputElement;
+    filter.value = 'In[1';
+    filter.dispatchEvent(new Event('input'));
+    await vi.waitFor(() => expect(table.node.textContent).toContain('1 run'));
+    table.dispose();
+    await open(workspace);
+    await vi.waitFor(() => expect(table.node.textContent).toContain('1 run'));
+    expect([sorted(), group().value]).toEqual([['param:lr'], 'param:model']);
+    expect((named('Filter runs by text') as HTMLInputElement).value).toBe('In[1');
     expect(all('th[data-id="param:seed"]').length).toBe(1);
     table.dispose();
-    await show(3);
-    expect(all('th[data-id="param:seed"]').length).toBe(1);
+    await open(new StateDB());
+    expect([sorted(), group().value, rows().length]).toEqual([[], '', 3]);
+  });
+
+  it('changes no row between the press and the release of the pointer', async () => {
+    await show(2);
+    const name = all('.jpd-runs-name')[0];
+    name.dispatchEvent(new MouseEvent('pointerdown', { bubbles: true }));
+    server.all = [...server.all, told(2)];
+    await server.lists.refresh();
+    expect(all('.jpd-runs-name')[0]).toBe(name);
+    window.dispatchEvent(new MouseEvent('pointerup'));
+    await vi.waitFor(() => expect(rows().length).toBe(3));
   });
 
   it('takes a name in the place of the old one', async () => {
