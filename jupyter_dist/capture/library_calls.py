@@ -47,6 +47,11 @@ class _Repeat(NamedTuple):
     """A name that stays bound to what the statement defines on the rank, such as an operator of torch."""
 
 
+@functools.lru_cache(1000)
+def _may_call(text: str) -> bool:
+    return _MAYBE.search(text) is not None
+
+
 def search(
     cells: Sequence[RanCell],
     namespace: Mapping[str, Any],
@@ -70,7 +75,7 @@ def search(
         modules_of: returns the modules that values need for unpickling. None if they cannot be pickled.
     """
     found = Found()
-    if not any(_MAYBE.search(cell.text) for cell in cells):
+    if not any(_may_call(cell.text) for cell in cells):
         return found
     search = _Search(RanStatements(cells), namespace, hidden, is_own)
     in_cell = frozenset().union(*map(_registering, own_cell))

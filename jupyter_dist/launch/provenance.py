@@ -1,9 +1,9 @@
 """Provenance of a run: Python, the installed packages, and the git commit.
 
-It does not delay a start: a thread collects it when the ranks have probably printed their first lines, because
-they share the cores with git. The packages are read from their
-folders' names, in milliseconds for hundreds of packages. git reports the changed files of the work tree.
-In a large tree git is slow, and the thread stops git after some seconds.
+It does not delay a start: a thread collects it when the ranks have probably printed a first line, because
+git would take a core from them. The packages are read from their folders' names, in milliseconds for hundreds
+of packages. git reports the changed files of the work tree. In a large tree git is slow, and the thread stops
+git after some seconds.
 """
 
 from __future__ import annotations
