@@ -23,10 +23,10 @@ from . import modules as _modules
 __all__ = ["Settings", "is_notebook", "read"]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_ROWS = "worker/rank_settings/library_settings"
+_LIBRARIES = "worker/settings/libraries"
 _READERS = (
-    *("capture/kernel_seeds", "capture/kernel_logging", f"{_ROWS}/torch_rows"),
-    *(f"{_ROWS}/tensorflow_rows", f"{_ROWS}/array_rows"),
+    *("capture/kernel_seeds", "capture/kernel_logging"),
+    *(f"{_LIBRARIES}/torch", f"{_LIBRARIES}/tensorflow", f"{_LIBRARIES}/numeric"),
 )
 """Modules that read private names of libraries and skip missing names."""
 _EVERYWHERE = {"__main__", "cloudpickle", "jupyter_dist", *sys.stdlib_module_names}

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_dist.capture import kernel_settings
 from jupyter_dist.worker import foreign_names
 from jupyter_dist.worker.foreign_names import DOCUMENTED, ROWS, TRIED, ForeignNameMissing, Missing, Probe, Row
 
@@ -217,6 +218,11 @@ def test_the_installed_version_has_all_names(library: str) -> None:
 @pytest.mark.parametrize("library", sorted({row.library for row in ROWS} & set(sys.stdlib_module_names)))
 def test_this_python_has_all_names(library: str) -> None:
     assert [name for row in ROWS if row.library == library for name in row.lacking()] == []
+
+
+def test_the_readers_of_settings_are_in_the_registry() -> None:
+    users = {user for row in ROWS for user in row.users}
+    assert users.issuperset(kernel_settings._READERS)
 
 
 def test_each_library_has_a_version_that_works() -> None:
