@@ -13,6 +13,7 @@ are waiting to join, and which hosts are lost. Horovod's `state.commit()` then i
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
@@ -23,6 +24,7 @@ from typing import Any
 
 from .. import layout
 from ..line_file import append_line
+from ..patching import wrap
 from ..session import place as session_place
 from . import gpus, output_files
 from .peer_connections import Peers
@@ -58,7 +60,8 @@ def patch(basics: Any) -> None:
     output_files.patch(basics)
     meet = {"static": _meet, "elastic": _meet_anew}.get(os.environ.get(HOW, ""))
     if meet is not None:
-        basics.HorovodBasics.init = _meeting(basics.HorovodBasics.init, meet)
+        # Each cell of a session calls this again.
+        wrap(basics.HorovodBasics, "init", functools.partial(_meeting, meet=meet))
 
 
 def _meeting(original: Callable[..., Any], meet: Callable[[], None]) -> Callable[..., Any]:
