@@ -114,6 +114,9 @@ class CellRun:
         requests = self._waiting.requests
         # The session's supervisor alone has the ranks: no other process can continue the cell.
         able = dataclasses.replace(declared(job.backend).capabilities, outlives=False, apart=False)
+        # A rank that is killed loses its names, and has to close its groups before it reports its end.
+        grace_s = able.stop_grace_s if job.stop_grace_s is None else job.stop_grace_s
+        able = dataclasses.replace(able, failure_grace_s=max(able.failure_grace_s, grace_s))
         context = RunContext(
             job=job,
             folder=folder,

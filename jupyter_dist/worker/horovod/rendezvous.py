@@ -86,8 +86,9 @@ def _meet() -> None:
     if rank != "0":
         wait_until_served(address, port, limit_s)
     elif _store is None or _store.port != port:
-        if _store is not None:
-            _store.end()
+        ended, _store = _store, None  # the new one may fail to open, or be interrupted
+        if ended is not None:
+            ended.end()
         _store = Store("127.0.0.1" if address == "127.0.0.1" else "", port)
     if session_place.ID_VARIABLE in os.environ:
         number = _meetings.get(port, 0)

@@ -6,7 +6,9 @@ had opened the group, the next cell begins with a new one.
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import traceback
 import weakref
 from collections.abc import Mapping
 from typing import Any
@@ -32,13 +34,17 @@ def leave() -> None:
     Another thread than theirs calls this. Blocks for 0.3 s if a rank with Horovod does not answer.
     """
     for module in (gloo_sockets, tensorflow_collectives, horovod_group):
-        module.leave()
+        with contextlib.suppress(Exception):  # without its thread, the rank would hear of no cell any more
+            module.leave()
 
 
 def close() -> str | None:
     """Close all groups. Returns the communicator of torch's group; None if none was open."""
-    horovod_group.close()
-    tensorflow_collectives.close()
+    for module in (horovod_group, tensorflow_collectives):
+        try:
+            module.close()
+        except Exception:  # the rank must not end: it has the names
+            traceback.print_exc()
     return gloo_sockets.close_group()
 
 

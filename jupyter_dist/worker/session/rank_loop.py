@@ -116,9 +116,8 @@ class _Rank:
                     writer.note(note)
             self._names.first, self._names.tells = message["on_start"], message["tells"]
             lost = message["close"] or message["reopen"] is not None
-            if (
-                lost and not self._closed
-            ):  # this rank has succeeded in a cell in which another rank has failed
+            # This rank has succeeded in a cell in which another rank has failed.
+            if lost and not self._closed:
                 self._group(closed=True)
             self._closed = False
             process_group.begin_cell(self._names.main.__dict__, reopen=message["reopen"])

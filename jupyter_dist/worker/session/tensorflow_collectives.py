@@ -63,9 +63,10 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def leave() -> None:
     """Make every collective of TensorFlow in this process raise. Another thread than theirs calls this."""
-    if _enabled is not None:
+    enabled = _enabled  # the main thread may be closing the collectives
+    if enabled is not None:
         errors = sys.modules["tensorflow"].errors
-        _enabled[0].abort_collective_ops(errors.CANCELLED, "the cell was stopped, or another rank has failed")
+        enabled[0].abort_collective_ops(errors.CANCELLED, "the cell was stopped, or another rank has failed")
 
 
 def close() -> None:
