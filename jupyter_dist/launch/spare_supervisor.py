@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import backends
-from ..errors import DistError
 from ..job import Job
 from ..processes import forking
 from ..worker import boot
+from ..worker.gpus import devices
 from ..worker.host.ports import free_ports
 from .messages import receive, send
 
@@ -82,8 +82,9 @@ def _rehearse(ranks: int) -> None:
     """Do once what a supervisor of ranks here does before they start, with no effect: see `forking`."""
     forking.adopt(dict(os.environ))
     told = Job("", "local", ranks, 0.0, "", "", "").to_json()
-    with contextlib.suppress(DistError, OSError):  # the supervisor of a run reports what is wrong
+    with contextlib.suppress(Exception):  # the supervisor of a run reports what is wrong
         backends.load("local").request(Job.from_json(json.loads(json.dumps(told))))
+        devices.forget_none()
         free_ports(2 + ranks)
 
 

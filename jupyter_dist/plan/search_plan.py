@@ -79,14 +79,14 @@ def make_search(
             f"backends have one built-in rule. Write {_built_in_rule(spelled)}"
         )
     _check_scheduler(search, platform, spelled)
-    if search.schedule is not None and search.pauses:
-        return _population(search, search.schedule, run, spelled)
     for name, one in search.space.items():
         if getattr(one, "scaling", "") == "ReverseLogarithmic" and not (platform and platform.scalings):
             raise InputError(
                 f"{name}={one}: only SageMaker has this scaling. Use loguniform for 1 - {name}, and subtract "
                 "in the cell"
             )
+    if search.schedule is not None and search.pauses:
+        return _population(search, search.schedule, run, spelled)
     by_platform = platform is not None and platform.warm_start is not None
     if parents and (strategy == "grid" or (strategy == "random" and not by_platform)):
         raise InputError(

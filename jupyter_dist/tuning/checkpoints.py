@@ -21,12 +21,15 @@ def copy(tuning: RunFolder, source: Source, place: RunFolder) -> None:
     """
     found = RunFolder(tuning.path.parent / trial_id(tuning.id, source.trial)).checkpoints
     if found.is_dir():
-        shutil.copytree(found, place.checkpoints, symlinks=True, dirs_exist_ok=True)
+        # Without the parts of files that did not arrive from a host (hosts/arrivals.py).
+        parts = shutil.ignore_patterns(".*.part")
+        shutil.copytree(found, place.checkpoints, symlinks=True, ignore=parts, dirs_exist_ok=True)
 
 
 def are_missing(place: RunFolder) -> bool:
     """Return whether the trial has saved nothing in `dist.checkpoint_dir()`."""
-    return not any(names for _, _, names in os.walk(place.checkpoints))
+    files = (name for _, _, names in os.walk(place.checkpoints) for name in names)
+    return all(name.startswith(".") and name.endswith(".part") for name in files)
 
 
 def remove_old(tuning: RunFolder, search: Search) -> None:

@@ -100,9 +100,18 @@ class Objective:
         count = len(self.series)
         everything = self._before + count
         self._meet(VALUES, everything)
-        if not self._met and count == self._most:
+        if not self._met and count == self._most and not self._awaits_rank_0:
             return f"{everything} values" if self._pauses else f"max_t={everything}"
         return self._met if count else ""
+
+    @property
+    def _awaits_rank_0(self) -> bool:
+        """Return whether rank 0 may still save the checkpoint of a value that another rank has logged.
+
+        If that rank logs one more value, rank 0 logs none at all.
+        """
+        rank = min(self._series, default=0)
+        return self._pauses and rank > 0 and len(self._series[rank]) <= len(self.series)
 
     @property
     def paused(self) -> bool:

@@ -234,6 +234,8 @@ class Tuning:
             self._end_if_hopeless(running)
         if status.state.ended:
             state, value, reason = self._judge(running, status)
+            if status.told and running.trial.until is not None:  # its checkpoints may not have arrived
+                reason = "; ".join(filter(None, (reason, status.told)))
             self._end(running, state, value, reason)
 
     def _may_yet_start(self, running: _Running, status: Status) -> bool:

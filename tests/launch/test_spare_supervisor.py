@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -27,9 +28,12 @@ WaitFor = Callable[..., Any]
 
 def children(pid: int) -> list[int]:
     """The waiting forks of a process."""
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    names = {int(child): Path(f"/proc/{child}/comm") for child in found}
-    return [child for child, name in names.items() if name.exists() and name.read_text() == "jdist spare\n"]
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(OSError):  # others end at any moment, such as nvidia-smi
+            if Path(f"/proc/{child}/comm").read_text() == "jdist spare\n":
+                found.append(int(child))
+    return found
 
 
 def spare(wait_for: WaitFor, ranks: int) -> tuple[int, list[int]]:

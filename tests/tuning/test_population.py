@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import secrets
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -274,7 +275,9 @@ def test_weak_trials_continue_from_the_weights_of_strong_ones() -> None:
 
 
 @pytest.mark.needs("ray")
-def test_checkpoints_travel_to_hosts_and_trials_share_a_ray() -> None:
+def test_checkpoints_travel_to_hosts_and_trials_share_a_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Otherwise Ray writes a token into the home folder, and another test's Ray may do so at the same moment.
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
     two: dict[str, Any] = {"max_jobs": 2, "scheduler": "pbt(perturbation_interval=2,max_t=4)"}
     run = start(LEARNS, np=1, backend="ray", address="local", gpus_per_worker=0, **two)
     wait_for_end(run)

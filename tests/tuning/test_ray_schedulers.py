@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,10 @@ def test_a_scheduler_knows_the_trials_that_ended_before_a_restart(
     trial = {"backend": "ray", "world_size": 1, "options": {"address": ray.address}}
     folders.create(own_folders, JOB.id, 1)
     engine = RayTuneEngine(search, dataclasses.replace(JOB, tuning={"trial": trial}))
+    from ray._private import auto_init_hook
+
+    # For good, since Tune's thread outlives the test: with its next call it would start a Ray here.
+    auto_init_hook.enable_auto_connect = False
     try:
         for number, state in enumerate((SUCCEEDED, PRUNED, SUCCEEDED)):
             value = 9.0 if state == SUCCEEDED else None
@@ -91,6 +96,7 @@ def test_a_scheduler_knows_the_trials_that_ended_before_a_restart(
         assert engine.exhausted() is None
     finally:
         engine.close()
+        wait_for(lambda: not any(one.name == "ray-tune" for one in threading.enumerate()), "its thread's end")
 
 
 @pytest.mark.parametrize(

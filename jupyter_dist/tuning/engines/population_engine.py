@@ -37,6 +37,8 @@ class PopulationEngine:
         self._interval = self._schedule.own["perturbation_interval"]
         self._seed = job.id if search.seed is None else search.seed
         self._ended: dict[int, Trial] = {}
+        self._first, self._segment = 0, self._first_segment(search.population or 0)
+        """The newest segment, and the number of its first trial."""
         self._is_over = False
 
     def learn(self, trial: Trial, *, of_parent: bool = False) -> None:
@@ -44,17 +46,16 @@ class PopulationEngine:
             self.tell(trial)
 
     def ask(self, number: int) -> Proposal | None:
-        first, count = 0, self._search.population or 0
-        segment = self._first_segment(count)
-        while number >= first + count:
-            if any(one not in self._ended for one in range(first, first + count)):
+        while number >= (end := self._first + len(self._segment)):
+            members = range(self._first, end)
+            if any(one not in self._ended for one in members):
                 return None
-            segment = self._next_segment([self._ended[one] for one in range(first, first + count)])
-            first, count = first + count, len(segment)
-            if not segment:
+            following = self._next_segment([self._ended[one] for one in members])
+            if not following:
                 self._is_over = True
                 return None
-        return segment[number - first]
+            self._first, self._segment = end, following
+        return self._segment[number - self._first]
 
     def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
         return False

@@ -7,6 +7,7 @@ package.
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +44,8 @@ def make(run_id: str) -> Parts:
     import ray
     from ray import tune
 
-    name = f"desk-{run_id}"
+    # The actor of a supervisor that has just died may still have its name.
+    name = f"desk-{run_id}-{secrets.token_hex(4)}"
 
     class Desk:
         """Exchange of messages between Tune's trials and the engine."""

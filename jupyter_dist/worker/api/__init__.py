@@ -114,13 +114,12 @@ def log(values: Mapping[str, Any] | None = None, /, *, step: int | None = None, 
     if not -_STEPS <= step < _STEPS:
         raise ValueError(f"step is {step}; it must fit in 64 bits")
     writer = events.writer()
-    if writer is not None and scalars:
-        writer.metric(scalars, step)
+    written = writer is not None and bool(scalars) and writer.metric(scalars, step)
     if others:
         _write_media(others, step)
     _state.step = step
     steps.mark(steps.Source.LOG)
-    if _state.pause_metric is not None and _state.pause_metric in scalars:
+    if _state.pause_metric is not None and written and _state.pause_metric in scalars:
         _pause.logged()
 
 

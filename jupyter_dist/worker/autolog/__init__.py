@@ -171,9 +171,9 @@ def prepare() -> None:
             if module is None:
                 continue
             hooks = importlib.import_module(home, __package__)
-            is_whole = not foreign_names.lost(_user(home), module=module)
-            if is_whole and any(table is one for one in _OF_NO_RUN) and (name, home) not in _prepared:
-                with contextlib.suppress(Exception):  # each rank tries again, and reports the error
+            with contextlib.suppress(Exception):  # each rank tries again, and reports the error
+                is_whole = not foreign_names.lost(_user(home), module=module)
+                if is_whole and any(table is one for one in _OF_NO_RUN) and (name, home) not in _prepared:
                     getattr(hooks, function)(module)
                     _prepared.add((name, home))
 

@@ -11,7 +11,7 @@ from functools import cache
 
 from ..program_output import program_output
 
-__all__ = ["Gpu", "named", "order", "visible_gpus"]
+__all__ = ["Gpu", "forget_none", "named", "order", "visible_gpus"]
 
 _LIMIT_S = 20
 
@@ -38,6 +38,12 @@ def visible_gpus() -> tuple[Gpu, ...]:
     example with GPUs of another vendor, only the GPUs in CUDA_VISIBLE_DEVICES are found.
     """
     return _visible(os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def forget_none() -> None:
+    """Let the next call of `visible_gpus` look again if there was no GPU: nvidia-smi may have failed once."""
+    if not visible_gpus():
+        _visible.cache_clear()
 
 
 def order(gpus: Sequence[Gpu]) -> dict[str, str]:

@@ -123,7 +123,7 @@ class Batches:
         return len(self._sampling) > 0
 
     def _mark(self, sampler: Any) -> None:
-        known = self._sampling.get(sampler)
+        known = None if sampler is None else self._sampling.get(sampler)  # None: the sampler is gone
         if known is None:
             return
         self._unmarked = False

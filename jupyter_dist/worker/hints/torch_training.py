@@ -31,9 +31,7 @@ def patch(torch: ModuleType) -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     compiling: Callable[[], bool] = torch.compiler.is_compiling
-    batches = Batches()
-    losses = Backward(frozenset({torch.float32, torch.float64, torch.bfloat16}))
-    steps = _Steps(compiling, batches)
+    batches, losses, steps = _fresh(torch, compiling)
     steps.hook = register_optimizer_step_post_hook(steps.take)
 
     plain = torch.Tensor
@@ -59,6 +57,30 @@ def patch(torch: ModuleType) -> None:
         _patch_ddp(torch, batches, compiling)
         _count_messages(torch, steps)
     files.patch_torch(torch)
+
+
+_observers: tuple[Batches, Backward, _Steps] | None = None
+
+
+def _fresh(torch: ModuleType, compiling: Callable[[], bool]) -> tuple[Batches, Backward, _Steps]:
+    """Return this process's observers, without what they have seen in the last cell of a session.
+
+    `wrap` replaces each function once, so all cells of a session need the same objects.
+    """
+    global _observers
+    precise = frozenset({torch.float32, torch.float64, torch.bfloat16})
+    if _observers is None:
+        batches = Batches()
+        _observers = batches, Backward(precise), _Steps(compiling, batches)
+        return _observers
+    batches, losses, steps = _observers
+    batches.on_follow(False)
+    if steps.hook is not None:
+        steps.remove_hook()
+    batches.__init__()  # type: ignore[misc]  # the replaced functions have references to the objects
+    losses.__init__(precise)  # type: ignore[misc]
+    steps.__init__(compiling, batches)  # type: ignore[misc]
+    return _observers
 
 
 def _patch_data(data: ModuleType, batches: Batches) -> None:

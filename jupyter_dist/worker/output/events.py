@@ -50,8 +50,10 @@ class EventWriter:
         """Gets all metrics after the first value that is not finite (hints/losses.py)."""
         self._has_odd = False
 
-    def metric(self, values: Mapping[str, float], step: int | None) -> None:
+    def metric(self, values: Mapping[str, float], step: int | None) -> bool:
         """Write the metrics of one step. Values are ints or floats; NaN and infinities are kept.
+
+        Returns whether they are in the file.
 
         The line is encoded by hand: this runs in the training loop, and `json.dumps` would be most of its
         cost. The time is a whole number of microseconds, because formatting an int costs less than rounding a
@@ -69,9 +71,10 @@ class EventWriter:
             f'{{"seq":{next(self._seq)},"time":{(time.time_ns() + _clock_offset_ns) // 1000}e-6,'
             f'"kind":"metric","step":{"null" if step is None else step},"values":{{{",".join(parts)}}}}}\n'
         )
-        self._append("metric", line.encode())
+        written = self._append("metric", line.encode())
         if self._has_odd and self.losses is not None:
             self.losses.take(values, step)
+        return written
 
     def progress(
         self,
@@ -153,16 +156,19 @@ class EventWriter:
         # JSON has no NaN. Every reader can distinguish a string from a number.
         return '"NaN"' if value != value else '"Infinity"' if value > 0 else '"-Infinity"'
 
-    def _append(self, kind: str, line: bytes) -> None:
+    def _append(self, kind: str, line: bytes) -> bool:
+        """Append a line. Return whether it is in the file."""
         try:
             if self._lost and not self._report_loss() and kind not in _ESSENTIAL:
                 self._lost[kind] += 1
-                return
+                return False
             self._file.append(line)
         except OSError as error:
             if kind in _ESSENTIAL:
                 raise
             self.lose(kind, error)
+            return False
+        return True
 
     def _report_loss(self) -> bool:
         """Write the note about the lost lines. Return whether there was room for the note."""

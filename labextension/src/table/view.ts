@@ -169,6 +169,13 @@ export class RunsTable implements IDisposable {
     const release = () => setTimeout(() => this._release()); // the click comes first
     window.addEventListener('pointerup', release, { signal });
     window.addEventListener('pointercancel', release, { signal });
+    // A menu of the browser, such as that of the groups, takes the release for itself.
+    const moved = (event: PointerEvent) => {
+      if (this._pressed && !event.buttons) {
+        release();
+      }
+    };
+    window.addEventListener('pointermove', moved, { signal });
     const resize = new ResizeObserver(() => this._body.draw());
     resize.observe(this._scroll);
     signal.addEventListener('abort', () => resize.disconnect());
