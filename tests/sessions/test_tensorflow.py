@@ -37,6 +37,13 @@ def test_the_others_leave_their_collective_when_a_rank_raises(notebook: Notebook
     assert pids() == before
 
 
+def test_the_cell_that_makes_a_strategy_may_run_again(notebook: Notebook) -> None:
+    code = f"{NAMES}strategy = tf.distribute.MultiWorkerMirroredStrategy()\ntotal(strategy)"
+    assert notebook.results(code, "--session -np 2") == [2.0, 2.0]
+    assert notebook.results(code.replace("tf.ones(1)", "tf.ones(3)")) == [2.0, 2.0]
+    assert notebook.results("total(strategy)") == [2.0, 2.0]
+
+
 def test_ranks_leave_a_collective_and_keep_their_state(notebook: Notebook) -> None:
     notebook.cell(BEGIN, "--session -np 2")
     before = pids()

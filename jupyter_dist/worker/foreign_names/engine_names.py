@@ -165,7 +165,10 @@ ROWS: tuple[Row, ...] = (
     *_SPARK,
     Row(
         "tensorflow.python.distribute.collective_all_reduce_strategy",
-        ("CollectiveAllReduceExtended._enable_check_health",),
+        (
+            "CollectiveAllReduceExtended._enable_check_health",
+            "CollectiveAllReduceStrategy._collective_key_base",
+        ),
         ("worker/session/tensorflow_collectives",),
         Missing.OFF,
         "Leaving the watch over TensorFlow's workers to a session",

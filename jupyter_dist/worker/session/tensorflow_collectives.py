@@ -29,6 +29,8 @@ _NOTE = (
     "dist.strategy() again, build the model again in its scope, and copy the weights: "
     "new.set_weights(model.get_weights())."
 )
+_KEYS = 1000
+"""How many group keys a strategy may use."""
 _enabled: tuple[Any, Any] | None = None
 """TensorFlow's context with collectives, and the definition of its server."""
 
@@ -57,6 +59,9 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
         if _enabled is None or _enabled[1].cluster != server_def.cluster:
             original(self, server_def)
             _enabled = self, server_def
+        # Each strategy counts its collectives from the same number. So the next one gets groups of its own.
+        kind = sys.modules[_STRATEGY].CollectiveAllReduceStrategy
+        kind._collective_key_base += _KEYS
 
     return enable
 
@@ -83,6 +88,7 @@ def close() -> None:
         context.enable_collective_ops(server_def)
     finally:
         logger.disabled = before
+    sys.modules[_STRATEGY].CollectiveAllReduceStrategy._collective_key_base = 0  # as in a fresh rank
     strategies.forget()
     writer = events.writer()
     if writer is not None and os.environ["RANK"] == "0":
