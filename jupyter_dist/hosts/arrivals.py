@@ -14,7 +14,10 @@ from ..folder import RunFolder, make_private
 from ..worker import layout
 from ..worker.output.time_index import RECORD
 
-__all__ = ["Arrivals"]
+__all__ = ["PARTS", "Arrivals"]
+
+PARTS = ".*.part"
+"""Pattern of the names of checkpoint files that have not arrived as a whole."""
 
 
 class Arrivals:
@@ -121,7 +124,7 @@ class Arrivals:
 
     def _fill(self, key: str, offset: int, body: bytes, size: int, modified: float) -> None:
         path = self._folder.path / key
-        part = path.with_name(f".{path.name}.part")
+        part = path.with_name(PARTS.replace("*", path.name))
         if offset == 0:
             make_private(path.parent)
             part.unlink(missing_ok=True)

@@ -54,8 +54,8 @@ def make_search(
             "must log this metric"
         )
     goal, metric = read_objective(run.objective)
-    is_random = run.scheduler is not None and read_scheduler(run.scheduler).kind == "pbt"
-    strategy: Strategy = run.strategy or ("random" if is_random else "bayesian")
+    kind = "" if run.scheduler is None else read_scheduler(run.scheduler).kind
+    strategy: Strategy = run.strategy or _STRATEGIES.get(kind, "bayesian")
     parents, transfer = ((), False) if run.warm_start is None else read_parents(run.warm_start)
     search = Search(
         space={name: read_dimension(text) for name, text in run.tune.items()},

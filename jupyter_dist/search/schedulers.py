@@ -8,6 +8,7 @@ An error message continues a sentence that begins with the flag's name.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -118,8 +119,12 @@ class Condition:
         return f"{self.metric}{self.comparison}{self.bound:.15g}"
 
 
+@functools.lru_cache(8)
 def read_scheduler(text: str) -> Scheduler:
-    """Parse a scheduler. Raises ValueError, whose message contains a valid form."""
+    """Parse a scheduler. Raises ValueError, whose message contains a valid form.
+
+    A tuning run asks for its scheduler at every turn of its loop.
+    """
     call = read_call(text, {kind: (*own, *_FRACTIONS.get(kind, ())) for kind, own in _DEFAULTS.items()})
     if call is None:
         raise ValueError(f"needs {', '.join(_DEFAULTS)}, as in asha(max_t=100), got {text!r:.80}")

@@ -19,7 +19,7 @@ from ..errors import DistError, InputError
 from ..folder import RunFolder
 from ..job import Job, State
 from ..record import trials
-from ..record.trials import FAILED, PRUNED, RUNNING, STOPPED, SUCCEEDED
+from ..record.trials import FAILED, PRUNED, RUNNING, STOPPED, SUCCEEDED, Trial
 from ..search.dimensions import Choice, Dimension, Real, Value, Whole
 from ..search.spec import Search
 from ..text.format import count
@@ -121,7 +121,8 @@ class _Client:
             tuned = job.get("TunedHyperParameters") or {}
             values = {key: _value(one, tuned[key]) for key, one in self._search.space.items() if key in tuned}
             began = _second(job.get("TrainingStartTime") or job.get("CreationTime"))
-            self._ledger.begun(len(self._states), values, {"training_job": name}, began)
+            handle = {"training_job": name}
+            self._ledger.begun(Trial(len(self._states), "", values, started=began or 0.0, handle=handle))
             self._states[name] = RUNNING
         if self._states[name] != RUNNING or status in _BEGINS:
             return
@@ -134,7 +135,7 @@ class _Client:
             state, reason = FAILED, f"it has printed no {self._search.metric}"
         value = None if state != SUCCEEDED or objective is None else float(objective)
         number, over = list(self._states).index(name), _second(job.get("TrainingEndTime"))
-        self._ledger.ended(number, state, value, (), reason, at=over)
+        self._ledger.ended(Trial(number, "", {}, state, value, reason=reason, ended=over))
         self._states[name] = state
 
     def close(self) -> str | None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from fnmatch import fnmatch
 
 from ..folder import RunFolder, trial_id
+from ..hosts.arrivals import PARTS
 from ..record import trials
 from ..record.trials import Source, Trial
 from ..search.spec import Search
@@ -21,15 +23,14 @@ def copy(tuning: RunFolder, source: Source, place: RunFolder) -> None:
     """
     found = RunFolder(tuning.path.parent / trial_id(tuning.id, source.trial)).checkpoints
     if found.is_dir():
-        # Without the parts of files that did not arrive from a host (hosts/arrivals.py).
-        parts = shutil.ignore_patterns(".*.part")
+        parts = shutil.ignore_patterns(PARTS)
         shutil.copytree(found, place.checkpoints, symlinks=True, ignore=parts, dirs_exist_ok=True)
 
 
 def are_missing(place: RunFolder) -> bool:
     """Return whether the trial has saved nothing in `dist.checkpoint_dir()`."""
     files = (name for _, _, names in os.walk(place.checkpoints) for name in names)
-    return all(name.startswith(".") and name.endswith(".part") for name in files)
+    return all(fnmatch(name, PARTS) for name in files)
 
 
 def remove_old(tuning: RunFolder, search: Search) -> None:

@@ -6,11 +6,11 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ..folder import RunFolder
-from ..record.trials import Source
+from ..record.trials import Trial
 from ..worker.line_file import LineFile
 
 __all__ = ["Ledger"]
@@ -22,49 +22,30 @@ class Ledger:
     def __init__(self, folder: RunFolder) -> None:
         self._file = LineFile(folder.trials)
 
-    def begun(
-        self,
-        number: int,
-        parameters: Mapping[str, Any],
-        handle: Mapping[str, Any] | None,
-        at: float | None = None,
-        *,
-        source: Source | None = None,
-        until: int | None = None,
-    ) -> None:
-        """`at`: when the trial began, in seconds since the epoch. None: now."""
+    def begun(self, trial: Trial) -> None:
+        """Write that a trial has begun: at `trial.started`, or now if that is 0."""
         more = {
-            "handle": None if handle is None else dict(handle),
-            "source": None if source is None else dataclasses.asdict(source),
-            "until": until,
+            "handle": None if trial.handle is None else dict(trial.handle),
+            "source": None if trial.source is None else dataclasses.asdict(trial.source),
+            "until": trial.until,
         }
         told = {name: value for name, value in more.items() if value is not None}
-        self._write({"number": number, "parameters": dict(parameters), **told, "time": at or time.time()})
+        line = {"number": trial.number, "parameters": dict(trial.parameters), **told}
+        self._write({**line, "time": trial.started or time.time()})
 
-    def ended(
-        self,
-        number: int,
-        state: str,
-        value: float | None,
-        steps: Sequence[tuple[int, float]],
-        reason: str | None,
-        measured: Mapping[str, Any] | None = None,
-        at: float | None = None,
-        *,
-        paused: bool = False,
-    ) -> None:
-        """`at`: when the trial ended, in seconds since the epoch. None: now."""
-        told = [[step, at if math.isfinite(at) else _word(at)] for step, at in steps]
+    def ended(self, trial: Trial, measured: Mapping[str, Any] | None = None) -> None:
+        """Write that a trial has ended: at `trial.ended`, or now. `measured`: its measurement, as JSON."""
+        told = [[step, value if math.isfinite(value) else _word(value)] for step, value in trial.steps]
         self._write(
             {
-                "number": number,
-                "state": state,
-                "value": value,
+                "number": trial.number,
+                "state": trial.state,
+                "value": trial.value,
                 "steps": told,
-                "reason": reason,
-                "time": at or time.time(),
+                "reason": trial.reason,
+                "time": trial.ended or time.time(),
                 **({} if measured is None else {"measured": dict(measured)}),
-                **({"paused": True} if paused else {}),
+                **({"paused": True} if trial.paused else {}),
             }
         )
 

@@ -147,12 +147,15 @@ class Tuning:
             if proposal is None:
                 break
             self._next += 1
-            source, until = proposal.source, proposal.until
-            self._ledger.begun(number, proposal.parameters, proposal.handle, source=source, until=until)
-            run_id = folders.trial_id(self._folder.id, number)
             trial = Trial(
-                number, run_id, proposal.parameters, handle=proposal.handle, source=source, until=until
+                number,
+                folders.trial_id(self._folder.id, number),
+                proposal.parameters,
+                handle=proposal.handle,
+                source=proposal.source,
+                until=proposal.until,
             )
+            self._ledger.begun(trial)
             self._start(self._follow(trial, proposal.options))
         self._weigh()
 
@@ -301,9 +304,7 @@ class Tuning:
         trial = dataclasses.replace(
             running.trial, state=state, value=value, reason=reason, steps=tuple(steps), paused=paused
         )
-        self._ledger.ended(
-            trial.number, state, value, steps, reason, running.objective.measured, paused=paused
-        )
+        self._ledger.ended(trial, running.objective.measured)
         self._running.pop(trial.number)
         self._count(trial)
         self._engine.tell(trial)
