@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .. import foreign_names
 from ..import_hooks import call
 from ..output import events
 from ..patching import wrap
@@ -44,6 +45,11 @@ def _patch() -> None:
     with contextlib.suppress(ValueError):  # TensorFlow itself reports a TF_CONFIG that is not valid
         if task().count("ps"):
             return
+    lacking = foreign_names.lost("worker/session/tensorflow_collectives", module=sys.modules[_STRATEGY])
+    for row, names in lacking:
+        events.tell(foreign_names.note(row, names))
+    if lacking:
+        return  # a rank that waits is killed, as one in a collective of NCCL
     context = sys.modules[_CONTEXT]
     wrap(context.Context, "enable_collective_ops", _noting)
     context.context().configure_coordination_service(service_type="")
