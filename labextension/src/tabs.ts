@@ -196,7 +196,8 @@ export class RunTabs implements IRunOpener {
     const tab = this._tab([ALL], async () => {
       const [{ RunsTable }, state] = await Promise.all([import('./table/view'), store.read()]);
       return new RunsTable({
-        ...{ state, store },
+        state,
+        store,
         server: this._server,
         lists: this._lists,
         trans: translating(this._trans),

@@ -128,8 +128,11 @@ export class RunLists implements IDisposable {
     const key = JSON.stringify([text, state, notebook, sort]);
     const known = this._lists.get(key);
     const list = known ?? {
-      ...{ filter: { text, state, notebook, sort }, page: null, due: Due.nothing },
-      ...{ readAtMs: performance.now(), failures: 0 }
+      filter: { text, state, notebook, sort },
+      page: null,
+      due: Due.nothing,
+      readAtMs: performance.now(),
+      failures: 0
     };
     this._lists.set(key, list);
     return list;
