@@ -32,6 +32,7 @@ from jupyter_dist.hosts.links.mailbox import Mailbox
 from jupyter_dist.worker.launchers import fast_horovodrun
 from tests.rigs.databricks.workspace import databricks_workspace  # noqa: F401  the fixture
 from tests.rigs.hosts import hosts  # noqa: F401  the fixture
+from tests.rigs.launching import open_files
 from tests.rigs.nvidia import fake_gpus  # noqa: F401  the fixture
 from tests.rigs.spark_rig import kept_session, spark_context  # noqa: F401  the fixtures
 from tests.tiers.pytest_plugin import TierPlugin
@@ -157,8 +158,7 @@ def run_processes(root: Path) -> dict[int, str]:
             if marker in Path("/proc", entry, "environ").read_bytes():
                 found[int(entry)] = _command(entry)
                 continue
-            for fd in os.listdir(f"/proc/{entry}/fd"):
-                target = os.readlink(f"/proc/{entry}/fd/{fd}")
+            for target in open_files(int(entry)):
                 if target.startswith(f"{root}/") and RUN_ID.search(target):
                     found[int(entry)] = f"{_command(entry)} holds {target}"
                     break

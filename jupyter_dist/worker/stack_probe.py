@@ -34,10 +34,11 @@ def spared(pid: int) -> bool:
     with contextlib.suppress(OSError):
         folder = f"/proc/{pid}/fd"
         for name in os.listdir(folder):
-            if os.path.basename(os.readlink(f"{folder}/{name}")) == layout.STACKS:
-                with open(os.path.join(folder, name), "a") as file:
-                    file.write(NOTE)
-                break
+            with contextlib.suppress(FileNotFoundError):  # one that the rank has closed meanwhile
+                if os.path.basename(os.readlink(f"{folder}/{name}")) == layout.STACKS:
+                    with open(os.path.join(folder, name), "a") as file:
+                        file.write(NOTE)
+                    break
     return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ __all__ = [
     "launcher_log",
     "logs",
     "only_child",
+    "open_files",
     "parent_of",
     "rank_pids",
     "results",
@@ -121,6 +123,18 @@ def carrier_of(folder: RunFolder) -> int:
     # A child that it starts looks like itself until it is another program.
     (pid,) = [pid for pid, parent in found.items() if parent not in found]
     return pid
+
+
+def open_files(pid: int) -> set[str]:
+    """What a process has open: paths of files, and names such as "pipe:[7]".
+
+    It opens and closes others while this looks. Raises OSError if the process is gone.
+    """
+    found = set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(path))
+    return found
 
 
 def parent_of(pid: int) -> int:

@@ -27,6 +27,7 @@ from jupyter_dist.queries.snapshot import snapshot
 from jupyter_dist.server import operations
 from jupyter_dist.server.operations import OPERATIONS, Operation, Param
 from jupyter_dist.worker.output import events, media
+from tests.rigs.launching import open_files
 from tests.rigs.run_maker import BEGAN, RunMaker
 from tests.rigs.server_process import TOKEN, Server, api
 
@@ -223,10 +224,10 @@ def test_a_download_that_was_left_is_ended(tmp_path: Path, wait_for: Callable[..
         run = RunMaker(server.runs, 1)
         run.print(0, b"x" * 40_000_000 + b"\n", BEGAN + 1)
         run.end()
-        log = str(run.rank(0).output)
+        log = os.path.realpath(run.rank(0).output)
 
         def is_open() -> bool:
-            return any(os.path.realpath(fd) == log for fd in Path(f"/proc/{server.pid}/fd").iterdir())
+            return log in open_files(server.pid)
 
         path = api(f"/runs/{run.folder.id}/log/download?rank=0")
         with socket.create_connection(("127.0.0.1", server.port)) as left:

@@ -28,7 +28,7 @@ from jupyter_dist.worker import payload as container
 from jupyter_dist.worker.output import time_index
 from tests.conftest import run_processes
 from tests.rigs.gates import Gates
-from tests.rigs.launching import ended, launch_cell, logs, rank_pids
+from tests.rigs.launching import ended, launch_cell, logs, open_files, rank_pids
 from tests.rigs.stopwatch import Stopwatch
 
 WaitFor = Callable[..., Any]
@@ -554,11 +554,8 @@ def test_files_are_private_whatever_the_umask() -> None:
 def test_nothing_of_ours_listens() -> None:
     folder = start(UP)
     pids = {*rank_pids(folder), supervisor_pid(folder)}
-    sockets = set()
-    for pid in pids:
-        for fd in Path(f"/proc/{pid}/fd").iterdir():
-            sockets.add(os.readlink(fd))
-    assert not any(name.startswith("socket:") for name in sockets)
+    names = set().union(*map(open_files, pids))
+    assert not any(name.startswith("socket:") for name in names)
     folder.request("kill")
     ended(folder)
 
@@ -657,11 +654,7 @@ def is_spare(pid: int) -> bool:
 
 def pipes(pid: int) -> set[str]:
     """The pipes that a process has open."""
-    found = set()
-    for path in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # it opens and closes others meanwhile
-            found.add(os.readlink(path))
-    return {link for link in found if link.startswith("pipe:")}
+    return {link for link in open_files(pid) if link.startswith("pipe:")}
 
 
 def holders(link: str) -> set[int]:

@@ -24,7 +24,7 @@ from jupyter_dist.record import reader
 from jupyter_dist.worker.gpus import record
 from jupyter_dist.worker.horovod import gpus as horovod_gpus
 from tests.rigs.hosts import Hosts
-from tests.rigs.launching import ended, launch_cell, results, story
+from tests.rigs.launching import ended, launch_cell, open_files, results, story
 from tests.rigs.nvidia import FakeGpus
 from tests.rigs.stopwatch import Stopwatch
 
@@ -398,8 +398,7 @@ def test_launchers_take_a_gpu_for_each_rank(
 
 def holding(pid: int) -> str:
     """The file of the record that a process holds open."""
-    links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-    return next((link for link in links if link.startswith(os.environ[record.FOLDER])), "nothing")
+    return next((link for link in open_files(pid) if link.startswith(os.environ[record.FOLDER])), "nothing")
 
 
 def test_notebooks_and_a_killed_kernel(
