@@ -37,8 +37,10 @@ HOROVOD := $(VENV)/.horovod-$(if $(MPI),mpi,gloo)
 # Where it is set, each of the thousands of processes of a test run compiles all it imports of ours.
 unexport PYTHONDONTWRITEBYTECODE
 
-# What decides what is installed, besides files: tools/kept_setup.py.
-KEPT_FOR = '$(TORCH)' '$(TENSORFLOW)' '$(TF_KERAS)' $(BUILDER) '$(PRE)$(CONSTRAINTS)' '$(MPI)'
+# What decides what is installed, besides files: tools/kept_setup.py. MPI is asked for when a recipe runs, since
+# Debian's packages come with the first one.
+KEPT_FOR = '$(TORCH)' '$(TENSORFLOW)' '$(TF_KERAS)' $(BUILDER) '$(PRE)$(CONSTRAINTS)' \
+	"$$(command -v mpirun >/dev/null && command -v mpicxx)"
 
 # sshd, ip and slurmd are there, where Debian's users do not look.
 export PATH := $(PATH):/usr/sbin:/sbin
