@@ -150,6 +150,10 @@ class RankState:
         """Return every rank of a run, all in the same state."""
         return tuple(cls(rank, state) for rank in range(world_size))
 
+    def over(self, state: State, when: float) -> RankState:
+        """Return the rank with this end, unless it has ended before. `when`: seconds since the epoch."""
+        return self if self.state.ended else dataclasses.replace(self, state=state, ended=when)
+
     @staticmethod
     def overall(ranks: Sequence[RankState]) -> State:
         """Return the state of an attempt with these ranks."""

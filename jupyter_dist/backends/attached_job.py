@@ -6,7 +6,6 @@ A `JobClient` of the platform reads the job. A failed request does not end the r
 from __future__ import annotations
 
 import calendar
-import dataclasses
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -125,10 +124,7 @@ class AttachedJob:
 def _ended(ranks: Sequence[RankState], end: JobEnd) -> tuple[RankState, ...]:
     """Return the ranks of an ended job. No service reports with which rank a failure began."""
     state = State.SUCCEEDED if end.state is State.SUCCEEDED else State.STOPPED
-    return tuple(
-        rank if rank.state.ended else dataclasses.replace(rank, state=state, ended=end.at or time.time())
-        for rank in ranks
-    )
+    return tuple(rank.over(state, end.at or time.time()) for rank in ranks)
 
 
 def showing(stop_grace_s: float) -> Capabilities:

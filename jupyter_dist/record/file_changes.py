@@ -19,6 +19,7 @@ from typing import Any
 __all__ = ["FileChanges"]
 
 _MODIFY, _MOVED_TO, _IGNORED, _ONESHOT = 0x2, 0x80, 0x8000, 0x80000000
+_ATTRIB, _CREATE = 0x4, 0x100
 _EVENT = struct.Struct("iIII")
 
 
@@ -42,15 +43,15 @@ class FileChanges:
         """Return the descriptor, or None if notifications are not available."""
         return None if self._fd < 0 else self._fd
 
-    def watch(self, path: Path, *, once: bool = False) -> bool:
+    def watch(self, path: Path, *, once: bool = False, touched: bool = False) -> bool:
         """Watch a file for writes, or a folder for files that are written or replaced.
 
-        `once`: report only the next change, so that many changes cost nothing. Returns whether the watch is
-        set.
+        `once`: report only the next change, so that many changes cost nothing. `touched`: report also an
+        empty new file, and a file with a new time. Returns whether the watch is set.
         """
         if self._fd < 0:
             return False
-        mask = _MODIFY | (_ONESHOT if once else _MOVED_TO)
+        mask = _MODIFY | (_ONESHOT if once else _MOVED_TO) | (_CREATE | _ATTRIB if touched else 0)
         found = self._libc.inotify_add_watch(self._fd, os.fsencode(path), mask)
         if found < 0:
             return False

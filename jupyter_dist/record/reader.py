@@ -113,10 +113,7 @@ def _stored(folder: RunFolder) -> Status:
             state=State.UNWATCHED,
             reason="the supervisor is gone; the ranks go on for a while: attach to the run to take it on",
         )
-    ranks = tuple(
-        r if r.state.ended else dataclasses.replace(r, state=State.LOST, ended=found.heartbeat)
-        for r in found.ranks
-    )
+    ranks = tuple(rank.over(State.LOST, found.heartbeat) for rank in found.ranks)
     return dataclasses.replace(
         found,
         state=State.LOST,

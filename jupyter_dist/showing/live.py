@@ -10,7 +10,9 @@ from __future__ import annotations
 import itertools
 import os
 import select
+import socket
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from ..errors import DistError, LaunchError
@@ -39,6 +41,8 @@ _TAIL_BYTES = 16 << 10
 _ALL_TAIL_BYTES = 1 << 20
 _QUICK_S = 0.01
 _SLOW_S = 0.1
+_SILENT_S = 0.5
+"""The pause after a while without output, if new output ends the pause. The view's seconds still change."""
 _FLOOD_S = 0.2
 _GLANCE_S = 0.01
 _STAY_QUICK_S = 2.0
@@ -134,6 +138,8 @@ class _Follower:
         job = reader.job(folder)
         share = max(2 << 10, min(_TAIL_BYTES, _ALL_TAIL_BYTES // max(1, job.world_size)))
         self._folder = folder
+        self._tunes = job.tuning is not None
+        self._host = socket.gethostname()
         self._screen = screen
         self._answers = answers
         self._view = View(folder, job, keep=screen.keep, colour=screen.colour, raises=screen.raises)
@@ -183,7 +189,7 @@ class _Follower:
     def step(self) -> bool:
         """Read, show and pause once. Returns true when the run has ended and all of it has been shown."""
         began = time.monotonic()
-        written = self._state_written()
+        seen = _written_at(self._folder.state), _written_at(self._folder.moment)
         batch = self._tail.poll()
         changed = self._view.feed(batch, began)
         self._curves.take(batch.status.attempt, began)
@@ -210,9 +216,9 @@ class _Follower:
             self._pause = _QUICK_S if self._screen.reads_along else _SLOW_S
             self._quick_until = now + _STAY_QUICK_S
         elif now > self._quick_until:
-            self._pause = min(_SLOW_S, 1.2 * self._pause)
+            self._pause = min(self._longest_s(batch.status), 1.2 * self._pause)
         # With many ranks a poll takes long. The pause limits this loop to a quarter of a core.
-        self._rest(max(self._pause, 3 * (now - began)), written)
+        self._rest(max(self._pause, 3 * (now - began)), *seen)
         return False
 
     def _converse(self) -> None:
@@ -236,23 +242,35 @@ class _Follower:
         self._view.note = None
         return True
 
-    def _rest(self, seconds: float, written: int) -> None:
-        """Sleep until `seconds` have passed or the state is newer than `written`.
+    def _longest_s(self, status: Status) -> float:
+        """Return the longest pause. A supervisor of this host notes new output in a watched file."""
+        supervisor = status.supervisor
+        told = self._written is not None and supervisor is not None and supervisor.host == self._host
+        return _SILENT_S if told and status.state is State.RUNNING and not self._tunes else _SLOW_S
 
-        So the end is shown at once. A notification replaces 100 looks a second, which would take CPU time
-        from the ranks.
+    def _rest(self, seconds: float, state: int, output: int) -> None:
+        """Sleep until `seconds` have passed or the run's state has been written since `state`.
+
+        After `_SLOW_S`, output that was noted since `output` ends the pause too. So the end and new lines are
+        shown at once. A notification replaces 100 looks a second, which would take CPU time from the ranks.
         """
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            if self._state_written() != written:
+        now = time.monotonic()
+        until, slow = now + seconds, now + _SLOW_S
+        while (now := time.monotonic()) < until:
+            if _written_at(self._folder.state) != state:
                 return
+            if now >= slow and _written_at(self._folder.moment) != output:
+                return
+            left = (until if now >= slow else min(slow, until)) - now
             if self._written is None:
                 time.sleep(min(left, _GLANCE_S))
             elif self._written.poll(1e3 * left):
                 self._changes.take()
 
-    def _state_written(self) -> int:
-        try:
-            return os.stat(self._folder.state).st_mtime_ns
-        except OSError:
-            return 0
+
+def _written_at(path: Path) -> int:
+    """Return when a file was last written, in nanoseconds; 0 if there is none."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import time
 from typing import Any
 
@@ -231,10 +230,11 @@ class Attempt:
         """Return a descriptor that reports new output, and a pause in seconds; see LogIndexWriter.heard."""
         return self._indexer.heard if self.phase is Phase.RUNNING else None
 
-    @property
-    def pause_s(self) -> float:
-        """Return the seconds until the next `tick`, if a view may be open and `heard` is None."""
-        return self._indexer.pause_s if self._lively and self.heard is None else math.inf
+    def pause_s(self, turn_s: float, idle_turn_s: float) -> float:
+        """Return the seconds until the next `tick`. `idle_turn_s`: while silent ranks would be `heard`."""
+        if self.heard is None:
+            return min(turn_s, self._indexer.pause_s) if self._lively else turn_s
+        return turn_s if self._lively or self._ending is not None else idle_turn_s
 
     @property
     def _lively(self) -> bool:
@@ -392,9 +392,6 @@ class Attempt:
             self.outcome = Outcome(State.UNWATCHED, reason, again=False)
             return
         end_leftovers(self._context.job.id)
-        ranks = tuple(
-            rank if rank.state.ended else dataclasses.replace(rank, state=State.STOPPED, ended=time.time())
-            for rank in self._writer.status.ranks
-        )
-        self._writer.update(ranks=ranks)
+        ranks = self._writer.status.ranks
+        self._writer.update(ranks=tuple(rank.over(State.STOPPED, time.time()) for rank in ranks))
         self.outcome = Outcome(ending.state, ending.reason, again=False)

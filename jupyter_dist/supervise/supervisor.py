@@ -90,6 +90,10 @@ class _Supervision:
         )
         grace_s = job.options.get("grace")
         self._turn_s = min(backend.poll_interval_s, _LONGEST_TURN_S)
+        # An event reports all that ranks of this machine do, and what users ask. Frequent looks would take
+        # CPU time from the ranks.
+        apart = able.apart or able.hosts or able.outlives
+        self._idle_turn_s = self._turn_s if apart else _LONGEST_TURN_S
         self._context = RunContext(
             job=job,
             folder=folder,
@@ -101,6 +105,7 @@ class _Supervision:
             poll_interval_s=backend.poll_interval_s,
             grace_s=float(grace_s) if isinstance(grace_s, int | float) else _GRACE_S,
         )
+        self._context.changes.watch(folder.requests, touched=True)
 
     def run(self) -> None:
         keep_room(self._folder, self._job.world_size)
@@ -151,7 +156,7 @@ class _Supervision:
             self._context.requests.removed = self._writer.removed
             self._usage.tick(time.monotonic())
             self._writer.beat()
-            pause_s = min(self._turn_s, attempt.pause_s)
+            pause_s = attempt.pause_s(self._turn_s, self._idle_turn_s)
             woken = self._alarm.wait(pause_s, self._context.caller.fileno(), attempt.heard)
 
     def _note_carrier(self, pid: int) -> None:

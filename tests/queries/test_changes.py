@@ -43,6 +43,13 @@ def test_changes_are_heard_once_or_always(tmp_path: Path) -> None:
         (folder / ".new").rename(folder / name)
         assert is_heard(changes.fileno())
         assert changes.take() == {folder}
+    (folder / "empty").touch()
+    assert not is_heard(changes.fileno(), 0.0)
+    assert changes.watch(folder, touched=True)
+    for name in ("empty", "more"):
+        (folder / name).touch()
+        assert is_heard(changes.fileno())
+        assert changes.take() == {folder}
     changes.forget(folder)
     (folder / "c").write_text("c")
     assert changes.take() == set()

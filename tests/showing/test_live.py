@@ -26,6 +26,7 @@ from jupyter_dist.showing.progress import Progress
 from jupyter_dist.showing.run import Run
 from jupyter_dist.showing.screens import KernelScreen, PlainScreen, kernel_text
 from jupyter_dist.showing.view import View
+from jupyter_dist.worker.output import time_index
 from tests.record.test_stacks import waiting, write_payload
 from tests.rigs.run_maker import BEGAN, RunMaker
 
@@ -387,6 +388,24 @@ def test_lines_of_a_running_run_come_before_its_end(own_folders: Path, wait_for:
     made.end()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_noted_output_and_the_end_of_the_run_end_a_pause(
+    own_folders: Path, wait_for: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "_QUICK_S", 1000.0)
+    made = RunMaker(own_folders, 1)
+    file = io.StringIO()
+    thread = threading.Thread(
+        target=live.follow, args=(Run(made.folder),), kwargs={"display": PlainScreen(file)}
+    )
+    thread.start()
+    for line in "ab":
+        made.print(0, f"{line}\n")
+        time_index.note_complete(made.folder.moment, BEGAN)
+        wait_for(lambda wanted=line: f"[0] {wanted}\n" in file.getvalue(), what=f"line {line}")
+    made.end()
+    wait_for(lambda: not thread.is_alive(), what="the end")
 
 
 def test_a_flood_in_a_pipe_is_cut_and_says_where_the_rest_is(own_folders: Path) -> None:

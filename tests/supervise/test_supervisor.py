@@ -551,6 +551,42 @@ def test_files_are_private_whatever_the_umask() -> None:
     assert folder.path.parent.stat().st_mode & 0o777 == 0o700
 
 
+def test_the_supervisor_of_silent_ranks_seldom_wakes_until_a_user_asks(wait_for: WaitFor) -> None:
+    folder = start(UP)
+    rank_pids(folder)
+    pid = supervisor_pid(folder)
+    since = (time.monotonic(), switches(pid))
+
+    def seldom_wakes() -> bool:
+        nonlocal since
+        now = (time.monotonic(), switches(pid))
+        if now[1] - since[1] < 10:
+            return False
+        per_s = (now[1] - since[1]) / (now[0] - since[0])
+        since = now
+        return per_s < 13
+
+    wait_for(seldom_wakes, "ten turns of 0.2 s")
+    assert f"ino:{folder.requests.stat().st_ino:x} " in watches(pid), "a request wakes it"
+    folder.request("kill")
+    ended(folder)
+
+
+def switches(pid: int) -> int:
+    """How often a process has waited."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.split("voluntary_ctxt_switches:")[1].split()[0])
+
+
+def watches(pid: int) -> str:
+    """What Linux says of a process's open files, such as the inodes that it watches."""
+    found = ""
+    for path in Path(f"/proc/{pid}/fdinfo").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found += path.read_text()
+    return found
+
+
 def test_nothing_of_ours_listens() -> None:
     folder = start(UP)
     pids = {*rank_pids(folder), supervisor_pid(folder)}

@@ -153,7 +153,7 @@ class CellRun:
                 requests.removed = writer.removed
                 usage.tick(time.monotonic())
                 writer.beat()
-                pause_s = 0.0 if self.caller.changed else min(_LONGEST_TURN_S, attempt.pause_s)
+                pause_s = 0.0 if self.caller.changed else attempt.pause_s(_LONGEST_TURN_S, _LONGEST_TURN_S)
                 woken = self._server.alarm.wait(pause_s, self.caller.fileno(), attempt.heard)
         finally:
             self._server.changes.clear()
