@@ -5,17 +5,19 @@ A hook that only draws curves becomes a note. A hook that decides what is traine
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from jupyter_dist.processes.rank_processes import PACKAGE_ROOT
 
-_RANK = """
-import sys
+_RANKS = """
+import json, os, sys
 from jupyter_dist.worker import autolog
 from jupyter_dist.worker.output import events
 class Writer:
@@ -24,20 +26,44 @@ class Writer:
     def progress(self, *_): print("BAR")
 events.writer = Writer
 events._writer = Writer()
-folder, warm, *statements = sys.argv[1:]
-sys.path.insert(0, folder)
-try:
-    if warm:
-        exec(statements[0])
-    autolog.install()
-    for statement in statements:
-        exec(statement)
-    print("TRAINED")
-except ImportError as error:
-    print("taken for a library that is not installed", error)
-except Exception as error:
-    print(f"{type(error).__module__}.{type(error).__name__}: {error}")
+
+def train(folder, warm, ranks, statements):
+    os.environ.update(RANK="0", WORLD_SIZE=str(ranks))
+    sys.path.insert(0, folder)
+    try:
+        if warm:
+            exec(statements[0], globals())
+        autolog.install()
+        for statement in statements:
+            exec(statement, globals())
+        print("TRAINED")
+    except ImportError as error:
+        print("taken for a library that is not installed", error)
+    except Exception as error:
+        print(f"{type(error).__module__}.{type(error).__name__}: {error}")
+
+for line in sys.stdin:
+    pid = os.fork()
+    if pid == 0:
+        train(*json.loads(line))
+        sys.stdout.flush()
+        os._exit(0)
+    print(json.dumps({"ended with": os.waitpid(pid, 0)[1]}), flush=True)
 """
+"""Forks a process for each line that it reads: no import of a test is there in the next one."""
+_ENDED = '{"ended with": '
+_started: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ranks() -> Iterator[None]:
+    env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
+    with subprocess.Popen(
+        [sys.executable, "-c", _RANKS], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        _started.append(process)
+        yield
+        _started.clear()
 
 
 def make(tmp_path: Path, files: dict[str, str]) -> Path:
@@ -52,11 +78,18 @@ def make(tmp_path: Path, files: dict[str, str]) -> Path:
 
 def rank(folder: Path, *statements: str, warm: bool = False, ranks: int = 2) -> list[str]:
     """Run the statements as a rank does. Returns the lines that it prints."""
-    env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT, "RANK": "0", "WORLD_SIZE": str(ranks)}
-    command = [sys.executable, "-c", _RANK, str(folder), "warm" * warm, *statements]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    (process,) = _started
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps([str(folder), warm, ranks, statements]) + "\n")
+    process.stdin.flush()
+    lines: list[str] = []
+    for line in process.stdout:
+        if line.startswith(_ENDED):
+            assert json.loads(line) == {"ended with": 0}
+            return lines
+        lines.append(line.rstrip("\n"))
+    pytest.fail(f"the process that forks the ranks has ended with {process.wait()}")
 
 
 def refused(lines: list[str], library: str, version: str, cure: str) -> str:
