@@ -28,7 +28,7 @@ for step in range(40):
 
 
 @pytest.mark.needs("numpy")
-def test_results_and_logged_media(lab: Lab, picture: Picture) -> None:
+def test_results_and_logged_media(lab: Lab, picture: Picture, pictures: Callable[..., None]) -> None:
     page = lab.page
     notebook = lab.notebook(LOAD)
     view = notebook.distribute(LOGS).to_be("succeeded")
@@ -45,19 +45,19 @@ def test_results_and_logged_media(lab: Lab, picture: Picture) -> None:
     square = media.get_by_role("group", name="square")
     square.scroll_into_view_if_needed()
     expect(square).to_contain_text("step 39 · 40/40")
-    pictures = square.get_by_role("img")
-    expect(pictures).to_have_count(3)  # ranks 0 and 3 logged the same
+    drawn = square.get_by_role("img")
+    expect(drawn).to_have_count(3)  # ranks 0 and 3 logged the same
     expect(square.locator(".jpd-ranks")).to_have_text(["[0,3]", "[1]", "[2]"])
     slider = square.get_by_role("slider")
-    before = pictures.first.evaluate("canvas => canvas.toDataURL()")
+    before = drawn.first.evaluate("canvas => canvas.toDataURL()")
     slider.focus()
     page.keyboard.press("Home")
     expect(square).to_contain_text("step 0 · 1/40")
-    expect(pictures).to_have_count(1)  # at first all are black
+    expect(drawn).to_have_count(1)  # at first all are black
     page.keyboard.press("ArrowRight")
     expect(square).to_contain_text("step 1 · 2/40")
-    expect(pictures).to_have_count(3)
-    first = pictures.first.element_handle()
+    expect(drawn).to_have_count(3)
+    first = drawn.first.element_handle()
     page.wait_for_function("([canvas, before]) => canvas.toDataURL() !== before", arg=[first, before])
     expect(media.get_by_role("group", name="text")).to_contain_text("<b>step 39</b>")
     weights = media.get_by_role("group", name="weights")
@@ -67,16 +67,9 @@ def test_results_and_logged_media(lab: Lab, picture: Picture) -> None:
     slider.fill("30")
     expect(square).to_contain_text("step 30 · 31/40")
     results.scroll_into_view_if_needed()
-    picture(page, "results")
+    pictures(lab, "results")
     media.scroll_into_view_if_needed()
-    picture(page, "media")
-    lab.set_theme("JupyterLab Dark")
-    page.set_viewport_size({"width": 900, "height": 800})
-    picture(page, "media-dark")
-    results.scroll_into_view_if_needed()
-    picture(page, "results-dark")
-    lab.set_theme("JupyterLab Light")
-    page.set_viewport_size({"width": 1280, "height": 800})
+    pictures(lab, "media")
     # Without the view, as a saved notebook keeps it.
     cell = notebook.run("trained.results")
     expect(cell.locator(".jp-OutputArea tfoot tr").first).to_have_text("mean0.35nan")

@@ -15,6 +15,8 @@ from .server import JupyterServer
 
 pytestmark = pytest.mark.needs("optuna")
 
+Picture = Callable[[Page, str], Path]
+
 TUNE = """%%distribute -np 1 --tune lr=choice(.001,.01,.1) --tune kind=choice(a,b) --objective max:score \
 --strategy grid --parallel 2
 import math
@@ -26,7 +28,7 @@ print("tried", lr, kind)
 
 
 def test_trials_are_drawn_sorted_filtered_and_opened(
-    lab: Lab, server: JupyterServer, browser: Browser, picture: Callable[[Page, str], Path]
+    lab: Lab, server: JupyterServer, browser: Browser, picture: Picture, pictures: Callable[..., None]
 ) -> None:
     notebook = lab.notebook(LOAD)
     view = notebook.distribute(TUNE)
@@ -49,11 +51,7 @@ def test_trials_are_drawn_sorted_filtered_and_opened(
     expect(rows).to_have_count(3)
     trials.get_by_role("searchbox").fill("")
     trials.scroll_into_view_if_needed()
-    picture(lab.page, "tuning-light")
-    lab.set_theme("JupyterLab Dark")
-    trials.scroll_into_view_if_needed()
-    picture(lab.page, "tuning-dark")
-    lab.set_theme("JupyterLab Light")
+    pictures(lab, "tuning")
     # Each is a run, in a tab of its own.
     trials.get_by_role("button", name="Open trial 2").click()
     lab.tab(f"{run}-t2").to_be("succeeded").to_show("tried 0.01 a")
