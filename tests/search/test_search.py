@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jupyter_dist
-from jupyter_dist.errors import InputError, MissingEngine
+from jupyter_dist import folder as folders
+from jupyter_dist.errors import DistError, InputError, MissingEngine
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.options import OF_TUNING
 from jupyter_dist.plan import search_plan
@@ -27,7 +28,9 @@ from jupyter_dist.search.dimensions import Choice, Dimension, Real, Whole, from_
 from jupyter_dist.search.notation import as_text, read_dimension
 from jupyter_dist.search.schedulers import read_scheduler
 from jupyter_dist.search.spec import KnownBest, Search, WarmStart, read_parents
+from jupyter_dist.showing import trials as shown_trials
 from jupyter_dist.start import function
+from tests.tuning.test_engines import JOB
 
 TUNED = "--tune x=int(1,3) --objective max:a"
 PBT = f"{TUNED} --scheduler pbt(perturbation_interval=3,max_t=10)"
@@ -373,3 +376,20 @@ def test_the_best_of_a_parent_counts_unless_the_parent_had_other_data(tmp_path: 
     assert best(dataclasses.replace(search, transfer=True)) == "r-t0"
     known = WarmStart(("a", "b"), {}, KnownBest("sagemaker:b-001", 0.25, {"x": "3"}))
     assert best(dataclasses.replace(search, warm=known)) == "sagemaker:b-001"
+
+
+def test_the_best_of_a_parent_is_named_with_its_job(tmp_path: Path) -> None:
+    known = WarmStart(("theirs",), {}, KnownBest("sagemaker:theirs-007", 0.1, {"x": "0.1", "y": "2"}))
+    search = Search(
+        {"x": Real(0, 1)}, "min", "loss", 1, 1, "random", parents=("sagemaker:theirs",), warm=known
+    )
+    folder = folders.create(tmp_path, "20260101-120000-abcd", 1)
+    job = dataclasses.replace(JOB, tuning={"search": search.to_json()})
+    folders.write_json(folder.job, job.to_json())
+    begun = {"number": 0, "parameters": {"x": 0.75}, "time": 1.0}
+    ended = {"number": 0, "state": "succeeded", "value": 0.75, "steps": [], "time": 2.0}
+    folder.trials.write_text(f"{json.dumps(begun)}\n{json.dumps(ended)}\n")
+    with pytest.raises(DistError, match=r"sagemaker:theirs-007 of a parent, with loss 0\.1: x=0\.1, y=2\. "):
+        shown_trials.best(folder)
+    told = shown_trials.headline(job, folder)
+    assert "; better in a parent, loss 0.1: x=0.1, y=2 (sagemaker:theirs-007)" in told
