@@ -9,6 +9,7 @@ import os
 import random
 import secrets
 import signal
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from jupyter_dist.search.schedulers import read_scheduler
 from jupyter_dist.search.spec import Search
 from jupyter_dist.start import Origin, start_cell
 from jupyter_dist.tuning.engines.population_engine import PopulationEngine, explore, quantiles
+from tests.rigs.hosts import Hosts
 from tests.tuning.test_engines import JOB
 from tests.tuning.test_tuning import story
 
@@ -263,23 +265,11 @@ def check_population(run: jupyter_dist.Run) -> None:
     assert sources[11] == {"trial": table["from_trial"][11], "values": 4}
 
 
-def test_weak_trials_continue_from_the_weights_of_strong_ones() -> None:
-    run = start(LEARNS)
-    wait_for_end(run)
-    check_population(run)
-    for number in range(4):
-        place = RunFolder(run.folder.path.parent / f"{run.id}-t{number}")
-        assert not place.checkpoints.exists(), "the second segment has copied them"
-        reason = reader.status(place).reason
-        assert reason == "the trial has reached 2 values"
+TWO: Mapping[str, Any] = {"np": 1, "max_jobs": 2, "scheduler": "pbt(perturbation_interval=2,max_t=4)"}
 
 
-@pytest.mark.needs("ray")
-def test_checkpoints_travel_to_hosts_and_trials_share_a_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Otherwise Ray writes a token into the home folder, and another test's Ray may do so at the same moment.
-    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    two: dict[str, Any] = {"max_jobs": 2, "scheduler": "pbt(perturbation_interval=2,max_t=4)"}
-    run = start(LEARNS, np=1, backend="ray", address="local", gpus_per_worker=0, **two)
+def check_two(run: jupyter_dist.Run) -> None:
+    """Check that the second segments of both trials continue from the checkpoint of the better first one."""
     wait_for_end(run)
     assert run.state == "succeeded", story(run)
     first = trials.read(run.folder).trials[:2]
@@ -288,11 +278,34 @@ def test_checkpoints_travel_to_hosts_and_trials_share_a_ray(monkeypatch: pytest.
     for trial in trials.read(run.folder).trials[2:]:
         rates = (strong.parameters["rate"], trial.parameters["rate"])
         assert history(run, trial.number) == [rate for rate in rates for _ in range(2)]
+
+
+def test_checkpoints_travel_to_hosts(hosts: Hosts) -> None:
+    there = {"hosts": "h1:1", "ssh_config": str(hosts.ssh_config), "python": sys.executable}
+    check_two(start(LEARNS, backend="ssh", **there, **TWO))
+
+
+@pytest.mark.needs("ray")
+def test_trials_share_a_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Otherwise Ray writes a token into the home folder, and another test's Ray may do so at the same moment.
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    run = start(LEARNS, backend="ray", address="local", gpus_per_worker=0, **TWO)
+    check_two(run)
     assert len({reader.job(one).options["address"] for one in trials_of(run.folder)}) == 1
 
 
-def test_a_population_survives_its_supervisor(tmp_path: Path, wait_for: Callable[..., Any]) -> None:
-    """The second segment runs when the supervisor dies."""
+def test_weak_trials_continue_from_the_weights_of_strong_ones(
+    tmp_path: Path, wait_for: Callable[..., Any]
+) -> None:
+    """Also if the supervisor dies while the second segment runs: the trials are those of another run then."""
+    undisturbed = start(LEARNS)
+    wait_for_end(undisturbed)
+    check_population(undisturbed)
+    for number in range(4):
+        place = RunFolder(undisturbed.folder.path.parent / f"{undisturbed.id}-t{number}")
+        assert not place.checkpoints.exists(), "the second segment has copied them"
+        reason = reader.status(place).reason
+        assert reason == "the trial has reached 2 values"
     go = tmp_path / "go"
     waits = f"""
 import pathlib, time
@@ -308,8 +321,6 @@ for epoch in"""
     go.touch()
     wait_for_end(run)
     check_population(run)
-    undisturbed = start(LEARNS)
-    wait_for_end(undisturbed)
     assert undisturbed.trials["rate"].tolist() == run.trials["rate"].tolist()
     assert undisturbed.trials["from_trial"].equals(run.trials["from_trial"])
 
