@@ -115,6 +115,8 @@ GROUPS = [
         8.0,
         (
             "end_to_end/test_plants.py::test_the_first_line_*",
+            "end_to_end/test_plants.py::test_the_users_own_*[TORCH_NCCL*",
+            "end_to_end/test_whole_runs.py::test_a_killed_*[cold]",
             "end_to_end/test_hints.py::test_a_model_for_each_rank*",
             "end_to_end/test_hints.py::test_horovod_*",
         ),

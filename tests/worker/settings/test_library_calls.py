@@ -463,6 +463,12 @@ MODEL_ROWS = [
 ]
 
 
+@pytest.fixture
+def keras_with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registered names do not depend on what computes: so notebook and ranks import no TensorFlow."""
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+
+
 @pytest.mark.needs("torch", "keras", "transformers")
-def test_registered_models_are_found_by_name_on_ranks(kernel: Any) -> None:
+def test_registered_models_are_found_by_name_on_ranks(keras_with_torch: None, kernel: Any) -> None:
     check_rows(kernel, MODELS, MODEL_ROWS)
