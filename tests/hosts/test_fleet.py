@@ -23,7 +23,7 @@ from jupyter_dist.backends.ranks.placement import (
     places,
 )
 from jupyter_dist.backends.ssh.backend import Ssh
-from jupyter_dist.conformance.deadlines import wait_for_exit
+from jupyter_dist.conformance.deadlines import Deadline, wait_for_exit
 from jupyter_dist.conformance.run_control import Runs
 from jupyter_dist.conformance.target import Target
 from jupyter_dist.errors import InputError, LaunchError
@@ -309,10 +309,10 @@ def test_values_of_env_reach_the_ranks_and_no_file(
     assert [env["TOKEN"] for env in envs] == ["hush"] * 2
     assert envs[0]["MASTER_ADDR"] == "127.0.0.1"
     assert envs[0]["GLOO_SOCKET_IFNAME"] == "lo"
-    started = time.monotonic()
+    deadline = Deadline()
     fleet.start(0, [Start("localhost", ("true",), envs[0], rank=0)])
     while not all(process.over for process in fleet.poll().processes):
-        assert time.monotonic() < started + 20
+        assert not deadline.passed()
         fleet.wait(0.05)
     stage = Path(fleet.facts("localhost").stage)
     texts = [path.read_bytes() for path in stage.rglob("*") if path.is_file()]

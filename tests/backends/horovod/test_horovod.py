@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -421,7 +422,7 @@ def test_a_rank_killed_on_another_host_is_replaced(hosts: Hosts, wait_for: WaitF
     _processes_at_step(folder, wait_for, 1, 5)
     _until_on(folder, ["h1", "h2"])
     secret = SECRET.partition("'")[0]
-    seen = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _readable(path)]
+    seen = _command_lines()
     assert any(b"_horovodrun" in words and str(folder.path).encode() in words for words in seen)
     assert not [words for words in seen if secret.encode() in words], "of this machine or of a host"
     written = hosts.exec("h2", ["grep", "-rlF", secret, f"{hosts.home}/.cache/jupyter-dist"], check=False)
@@ -521,7 +522,7 @@ def test_the_timeline_is_among_the_runs_files_and_secrets_are_in_no_command_line
     where = tmp_path / "timeline.json"
     folder = start(source, env={"TOKEN": SECRET}, gloo=True, timeline=str(where), timeline_mark_cycles=True)
     wait_for(lambda: all(b"here" in reader.output(folder, rank) for rank in (0, 1)), what="both ranks")
-    shown = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _readable(path)]
+    shown = _command_lines()
     assert any(str(folder.path).encode() in words for words in shown)
     assert not [words for words in shown if SECRET.partition("'")[0].encode() in words]
     (tmp_path / "done").touch()
@@ -532,11 +533,13 @@ def test_the_timeline_is_among_the_runs_files_and_secrets_are_in_no_command_line
     assert kept.read_bytes() == where.read_bytes(), "it was asked for in that folder"
 
 
-def _readable(path: Path) -> bool:
-    try:
-        return bool(path.read_bytes())
-    except OSError:
-        return False
+def _command_lines() -> list[bytes]:
+    """Those of all processes of this machine and of its hosts."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # processes end while we look
+            found.append(path.read_bytes())
+    return found
 
 
 @needs_horovod

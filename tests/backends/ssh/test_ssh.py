@@ -208,7 +208,12 @@ def connections(folder: RunFolder) -> list[int]:
     supervisor = reader.status(folder).supervisor
     assert supervisor is not None
     children = Path(f"/proc/{supervisor.pid}/task/{supervisor.pid}/children").read_text().split()
-    return [pid for pid in map(int, children) if Path(f"/proc/{pid}/comm").read_text() == "ssh\n"]
+    found = []
+    for pid in map(int, children):
+        with contextlib.suppress(OSError):  # others end at any moment
+            if Path(f"/proc/{pid}/comm").read_text() == "ssh\n":
+                found.append(pid)
+    return found
 
 
 def test_a_host_whose_only_python_is_another_version(hosts: Hosts) -> None:
@@ -246,9 +251,10 @@ def test_an_sshd_that_takes_few_logins_at_once_is_asked_again(hosts: Hosts, tmp_
                 assert state.failed is None
                 assert not state.ready
                 fleet.wait(0.05)
+        deadline = Deadline()
         while not (state := fleet.poll()).ready:
             assert state.failed is None
-            assert time.monotonic() < began + 30
+            assert not deadline.passed()
             fleet.wait(0.05)
     finally:
         fleet.release()
