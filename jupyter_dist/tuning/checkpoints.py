@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection
 from fnmatch import fnmatch
 
 from ..folder import RunFolder, trial_id
 from ..hosts.arrivals import PARTS
 from ..record import trials
-from ..record.trials import Source, Trial
+from ..record.trials import FAILED, Source
 from ..search.spec import Search
 
 __all__ = ["are_missing", "copy", "remove_old"]
@@ -33,23 +33,15 @@ def are_missing(place: RunFolder) -> bool:
     return all(fnmatch(name, PARTS) for name in files)
 
 
-def remove_old(tuning: RunFolder, search: Search) -> None:
-    """Remove the checkpoints from which no trial will continue, without those of the best trial."""
+def remove_old(tuning: RunFolder, search: Search, needed: Collection[int]) -> None:
+    """Remove the checkpoints from which no trial will continue, without those of the best trial.
+
+    `needed`: the numbers of the trials from which one may continue. A trial that has ended by itself, or was
+    stopped, also keeps its checkpoints. They are results.
+    """
     found = trials.read(tuning).trials
     best = trials.best(found, search)
-    assert search.schedule is not None
-    for trial in _of_segments(found) if search.schedule.kind == "pbt" else _of_rungs(found):
-        if trial != best:
+    for trial in found:
+        is_left = trial.paused or trial.state == FAILED
+        if is_left and trial.number not in needed and trial != best:
             shutil.rmtree(RunFolder(tuning.path.parent / trial.run_id).checkpoints, ignore_errors=True)
-
-
-def _of_segments(found: Sequence[Trial]) -> list[Trial]:
-    """Return the trials before the last two segments. All trials of the one before the last have copies."""
-    levels = sorted({one.before for one in found})
-    return [one for one in found if len(levels) > 2 and one.before < levels[-2]]
-
-
-def _of_rungs(found: Sequence[Trial]) -> list[Trial]:
-    """Return the trials whose only successor has ended, and thus has a copy."""
-    over = {one.source.trial for one in found if one.source is not None and one.ended is not None}
-    return [one for one in found if one.number in over]

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from .. import folder as folders
 from ..errors import DistError
@@ -27,7 +27,7 @@ from ..record.trials import FAILED, PRUNED, RUNNING, STOPPED, SUCCEEDED, Trial
 from ..search.spec import RANKS
 from ..text.format import count
 from . import checkpoints, trial_runs
-from .engines import engine_for
+from .engines import PausingEngine, engine_for
 from .importance import importance
 from .ledger import Ledger
 from .objective import Objective
@@ -37,7 +37,10 @@ from .warm_start import known_trials
 __all__ = ["Tuning"]
 
 _HOPELESS = 3
-"""Limit of failed trials without a single success. Then the cell is wrong, and more trials are wasted."""
+"""Limit of failed trials if no other trial has ended. Then the cell is wrong, and more trials are wasted.
+
+A trial that has diverged does not count, because its parameters were wrong and not the cell.
+"""
 _TAKE_ON_EVERY_S = 30.0
 _START_LIMIT_S = 300.0
 """Time limit for the first sign of life of a trial's supervisor.
@@ -83,7 +86,7 @@ class Tuning:
         self._ledger = Ledger(folder)
         self._engine = engine_for(self.search, job)
         self._failures: list[str] = []
-        self._ended = 0
+        self._ended = self._diverged = 0
         self._lacks_checkpoints = False
         """Whether the reason of a trial says so. One is enough, because all trials run the same cell."""
         self._running: dict[int, _Running] = {}
@@ -111,7 +114,8 @@ class Tuning:
                 "no more trials can start, because a new supervisor does not have the values of "
                 f"--env {names}"
             )
-        if len(self._failures) >= min(_HOPELESS, self.search.max_jobs) and self._ended == len(self._failures):
+        limit = min(_HOPELESS, self.search.max_jobs)
+        if len(self._failures) >= limit and self._ended == len(self._failures) and not self._diverged:
             return self._failures[0]
         return self._engine.exhausted() or None
 
@@ -281,7 +285,9 @@ class Tuning:
         """Return state, value and reason of a trial whose run has ended."""
         if status.state is State.STOPPED and not _is_enough(status):
             return PRUNED if self._was_pruned(running, status) else STOPPED, None, status.reason
-        if status.state not in (State.SUCCEEDED, State.STOPPED):
+        # Ranks that fail because another rank has paused do not count.
+        is_enough = status.state is State.FAILED and running.objective.paused
+        if status.state not in (State.SUCCEEDED, State.STOPPED) and not is_enough:
             return FAILED, None, status.reason
         value, why = running.objective.outcome()
         if why is not None and running.trial.source is not None and not running.objective.reported:
@@ -309,7 +315,8 @@ class Tuning:
         self._count(trial)
         self._engine.tell(trial)
         if self.search.pauses:
-            checkpoints.remove_old(self._folder, self.search)
+            engine = cast(PausingEngine, self._engine)
+            checkpoints.remove_old(self._folder, self.search, engine.sources())
 
     def _count(self, trial: Trial) -> None:
         self._ended += 1
@@ -318,6 +325,7 @@ class Tuning:
             sizes = self.search.sizes
             name = count(int(trial.parameters[RANKS]), "rank") if sizes else f"trial {trial.number}"
             self._failures.append(f"{name}: {trial.reason}")
+            self._diverged += any(not math.isfinite(value) for _, value in trial.steps)
         self._best = trials.best([*filter(None, [self._best]), trial], self.search)
 
     def _take_on(self, running: _Running) -> None:

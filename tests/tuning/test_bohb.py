@@ -80,6 +80,7 @@ def test_the_best_of_a_rung_continue_and_others_begin_meanwhile() -> None:
     assert first is not None
     assert (first.source, first.until) == (Source(7, 1), 3)
     assert first.parameters == begun[7].parameters
+    assert engine.sources() == {5, 6, 7, 9, 10, 11}, "nothing continues from the other trials of the rung"
 
     again = BohbEngine(search(11), JOB)
     for number in range(11):
@@ -89,6 +90,10 @@ def test_the_best_of_a_rung_continue_and_others_begin_meanwhile() -> None:
     more = [again.ask(number) for number in (12, 13, 14)]
     assert [one and one.source for one in more] == [Source(6, 1), Source(5, 1), None]
     assert again.exhausted() is None
+    for number, one in enumerate((first, *more[:2]), 11):
+        assert one is not None
+        again.tell(ended(number, one, float(number)))
+    assert again.sources() == {9, 10, 13}, "the others have been copied, or do not continue"
 
 
 def test_all_trials_of_a_search_and_its_end() -> None:
@@ -129,6 +134,6 @@ def test_paused_trials_continue_from_their_own_checkpoints() -> None:
     last = found[12]
     assert history(run, last.number) == [last.parameters["rate"]] * 9
     assert run.best.id == last.run_id
-    for trial in found[:9]:
+    for trial in found[:12]:
         place = RunFolder(run.folder.path.parent / trial.run_id)
-        assert (place.checkpoints / "weights.json").exists() == (trial not in by_value[:3])
+        assert not place.checkpoints.exists(), "nothing continues from it any more"

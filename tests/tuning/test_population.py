@@ -22,6 +22,7 @@ import jupyter_dist
 from jupyter_dist import queries
 from jupyter_dist.conformance.run_control import wait_for_end
 from jupyter_dist.folder import RunFolder, trials_of
+from jupyter_dist.job import State
 from jupyter_dist.plan.run_plan import make_plan
 from jupyter_dist.record import reader, trials
 from jupyter_dist.record.trials import FAILED, SUCCEEDED, Source, Trial
@@ -182,10 +183,12 @@ def test_an_engine_decides_the_same_after_a_restart() -> None:
     again = PopulationEngine(search(), JOB)
     for trial in known:
         again.learn(trial)
+    assert again.sources() == {1, 2, 3, 4, 5, 6, 7}, "nothing continues from the weakest"
     again.learn(Trial(4, "r-t4", {"rate": 0.1}, source=Source(1, 2), until=4))  # still runs
     assert [again.ask(number) for number in range(5, 8)] == second[1:]
     assert again.ask(8) is None
     for number in range(4, 8):
+        assert len(again.sources()) == 4 + min(3, 8 - number), "a trial that has begun may have no copy yet"
         again.tell(ended(number, 0.1 * number, Source(number - 4, 2)))
     last = again.ask(8)
     assert last is not None
@@ -198,7 +201,7 @@ def test_trials_that_diverge_or_end_by_themselves() -> None:
         ended(0, None),  # its last value is not finite
         ended(1, 0.2),
         ended(2, 0.1, paused=False),
-        ended(3, 0.3),
+        ended(3, None, paused=False),  # it has raised an error
     ):
         engine.tell(trial)
     found = [engine.ask(number) for number in (4, 5, 6)]
@@ -207,6 +210,14 @@ def test_trials_that_diverge_or_end_by_themselves() -> None:
         engine.tell(ended(number, 0.1, Source(1, 2), paused=False))
     assert engine.exhausted() is None
     assert engine.ask(7) is None
+    assert engine.exhausted() == ""
+
+
+def test_a_population_ends_when_all_its_trials_have_diverged() -> None:
+    engine = PopulationEngine(search(), JOB)
+    for number in range(4):
+        engine.tell(ended(number, None))
+    assert engine.ask(4) is None
     assert engine.exhausted() == ""
 
 
@@ -246,7 +257,6 @@ def check_population(run: jupyter_dist.Run) -> None:
             chain = (found[donor.source.trial], donor, trial)
             rates = [one.parameters["rate"] for one in chain for _ in range(2)]
             assert history(run, trial.number) == rates
-            assert history(run, donor.number) == rates[:4]
     for before in (2, 4):
         exploited = [one for one in found if one.before == before]
         assert sum(one.source != Source(one.number - 4, before) for one in exploited) == 1
@@ -294,21 +304,43 @@ def test_trials_share_a_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len({reader.job(one).options["address"] for one in trials_of(run.folder)}) == 1
 
 
+def test_diverged_and_failed_trials_are_replaced() -> None:
+    """The first three trials do not end the tuning run."""
+    fails = """
+import os
+number = int(os.environ["JUPYTER_DIST_RUN"].rpartition("-t")[2])
+if number < 2:
+    weight = float("nan")
+elif number == 2:
+    raise ValueError("no luck")
+for epoch in"""
+    cell = LEARNS.replace("\nfor epoch in", fails, 1)
+    run = start(cell, np=1, scheduler="pbt(perturbation_interval=2,max_t=4)")
+    wait_for_end(run)
+    assert run.state == "succeeded", story(run)
+    assert run.trials["state"].tolist() == ["failed"] * 3 + ["succeeded"] * 5, story(run)
+    assert run.trials["from_trial"].tolist()[4:] == [3] * 4
+
+
 def test_weak_trials_continue_from_the_weights_of_strong_ones(
     tmp_path: Path, wait_for: Callable[..., Any]
 ) -> None:
-    """Also if the supervisor dies while the second segment runs: the trials are those of another run then."""
+    """Also if the supervisor dies while the second segment runs: the trials are those of another run then.
+
+    Its paused trials end by themselves meanwhile.
+    """
     undisturbed = start(LEARNS)
     wait_for_end(undisturbed)
     check_population(undisturbed)
-    for number in range(4):
+    for number in range(8):
         place = RunFolder(undisturbed.folder.path.parent / f"{undisturbed.id}-t{number}")
-        assert not place.checkpoints.exists(), "the second segment has copied them"
-        reason = reader.status(place).reason
-        assert reason == "the trial has reached 2 values"
+        assert not place.checkpoints.exists(), "the next segment has copied them"
+        assert reader.status(place).reason == f"the trial has reached {2 if number < 4 else 4} values"
     go = tmp_path / "go"
     waits = f"""
 import pathlib, time
+import jupyter_dist.worker.api.trial_pause
+jupyter_dist.worker.api.trial_pause.LIMIT_S = 0.5 if len(seen) == 2 else 600.0
 while dist.rank() == 0 and len(seen) >= 2 and not pathlib.Path({str(go)!r}).exists():
     time.sleep(0.02)
 for epoch in"""
@@ -319,6 +351,10 @@ for epoch in"""
     os.kill(run.status.supervisor.pid, signal.SIGKILL)
     wait_for(lambda: run.state == "unwatched")
     go.touch()
+    paused = [RunFolder(second.path.parent / f"{run.id}-t{number}") for number in (4, 5)]
+    wait_for(
+        lambda: all(reader.status(one).state is State.FAILED for one in paused), "the end of paused trials"
+    )
     wait_for_end(run)
     check_population(run)
     assert undisturbed.trials["rate"].tolist() == run.trials["rate"].tolist()

@@ -13,7 +13,7 @@ backend finds the job that it would submit otherwise.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -22,7 +22,7 @@ from ...record.trials import Source, Trial
 from ...search.dimensions import Value
 from ...search.spec import Search
 
-__all__ = ["Engine", "Proposal", "engine_for"]
+__all__ = ["Engine", "PausingEngine", "Proposal", "engine_for"]
 
 _SIZES = "sizes_engine:SizesEngine"
 """Of --scaling, on each backend."""
@@ -111,6 +111,17 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release everything after the tuning has ended, for whatever reason. Never raises."""
+        ...
+
+
+class PausingEngine(Engine, Protocol):
+    """Interface of the engine of a scheduler that pauses trials."""
+
+    def sources(self) -> Collection[int]:
+        """Return the numbers of the trials whose checkpoints are still needed.
+
+        A trial may still continue from them, or one that runs has begun from them and may have no copy yet.
+        """
         ...
 
 

@@ -19,6 +19,7 @@ import itertools
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from ...job import Job
 from ...record.trials import RUNNING, Source, Trial
@@ -34,8 +35,20 @@ _RANDOM = 1 / 3
 """Fraction of random values. The original BOHB uses the same."""
 
 
+@dataclass(frozen=True)
+class _Rung:
+    """Trials of a bracket that are paused after the same number of values."""
+
+    members: Sequence[Trial]
+    best: Sequence[Trial] | None
+    """Those that continue on the next rung. None: the rung has not ended."""
+    values: int
+    until: int
+    """The number of values of the next rung."""
+
+
 class BohbEngine:
-    """Implements `Engine`. Creating one imports Optuna, which takes a second."""
+    """Implements `PausingEngine`. Creating one imports Optuna, which takes a second."""
 
     def __init__(self, search: Search, job: Job) -> None:
         import optuna
@@ -68,6 +81,14 @@ class BohbEngine:
         is_over = all(one.state != RUNNING for one in self._trials.values()) and self._trials
         return "" if is_over and next(self._proposals(-1), None) is None else None
 
+    def sources(self) -> set[int]:
+        children = self._children()
+        needed = {number for number, of_it in children.items() if any(one.state == RUNNING for one in of_it)}
+        for rung in self._rungs(children):
+            waiting = rung.members if rung.best is None else rung.best
+            needed |= {one.number for one in waiting if one.number not in children}
+        return needed
+
     def stop(self) -> None:
         pass
 
@@ -76,27 +97,40 @@ class BohbEngine:
 
     def _proposals(self, number: int) -> Iterator[Proposal]:
         """Yield what can begin now: the best trials of a rung that has ended, then a new trial."""
-        children = defaultdict(list)
+        children = self._children()
+        for rung in self._rungs(children):
+            for one in rung.best or ():
+                if one.number not in children:
+                    source = Source(one.number, rung.values)
+                    yield Proposal(one.parameters, source=source, until=rung.until)
+        begun = sum(one.source is None for one in self._trials.values())
+        if begun < (self._search.population or 0):
+            yield Proposal(self._values(number), until=self._first_rung(begun))
+
+    def _children(self) -> Mapping[int, Sequence[Trial]]:
+        """Return the trials that continue from another one, by the number of that one."""
+        found: dict[int, list[Trial]] = {}
         for one in self._trials.values():
             if one.source is not None:
-                children[one.source.trial].append(one)
+                found.setdefault(one.source.trial, []).append(one)
+        return found
+
+    def _rungs(self, children: Mapping[int, Sequence[Trial]]) -> Iterator[_Rung]:
+        """Yield the rungs that have begun, without the last rung of each bracket."""
         roots = [one for _, one in sorted(self._trials.items()) if one.source is None]
         left = self._search.population or 0
         for rungs in self._schedule.bracket_rungs():
             expected = min(rungs[0][0], left)
             members, roots, left = roots[:expected], roots[expected:], left - expected
             for (_, values), (size, until) in itertools.pairwise(rungs):
-                if len(members) < expected or any(one.state == RUNNING for one in members):
+                is_over = len(members) >= expected and all(one.state != RUNNING for one in members)
+                best = self._best(members, size) if is_over else None
+                yield _Rung(members, best, values, until)
+                if best is None:
                     break
-                best = self._best(members, size)
-                for one in best:
-                    if not children[one.number]:
-                        yield Proposal(one.parameters, source=Source(one.number, values), until=until)
-                expected, members = len(best), [child for one in best for child in children[one.number]]
+                expected = len(best)
+                members = [child for one in best for child in children.get(one.number, ())]
             if not roots:
-                begun = len(self._trials) - sum(map(len, children.values()))
-                if begun < (self._search.population or 0):
-                    yield Proposal(self._values(number), until=self._first_rung(begun))
                 return
 
     def _best(self, members: Sequence[Trial], size: int) -> list[Trial]:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...errors import DistError
 from ...job import Job
 from ...record.trials import Trial
 from ...search.spec import Search
-from . import Engine, Proposal
+from . import PausingEngine, Proposal
 from .trials_ray import TrialsRay
 
 __all__ = ["OnTrialsRay"]
 
 
 class OnTrialsRay:
-    """`Engine` that passes on what another engine decides. If no Ray runs, all trials use one Ray."""
+    """`PausingEngine` that passes on what another engine decides. If no Ray runs, all trials use one Ray."""
 
-    def __init__(self, engine: Engine, search: Search, job: Job) -> None:
+    def __init__(self, engine: PausingEngine, search: Search, job: Job) -> None:
         self._engine = engine
         self._ray = TrialsRay(job, search.parallel)
         self._address: str | None = None
@@ -45,6 +45,9 @@ class OnTrialsRay:
 
     def exhausted(self) -> str | None:
         return self._failure or self._engine.exhausted()
+
+    def sources(self) -> Collection[int]:
+        return self._engine.sources()
 
     def stop(self) -> None:
         self._engine.stop()

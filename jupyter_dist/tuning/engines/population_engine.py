@@ -18,7 +18,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from ...job import Job
-from ...record.trials import RUNNING, Source, Trial
+from ...record.trials import FAILED, RUNNING, Source, Trial
 from ...search.dimensions import Choice, Dimension, Real, Value, Whole
 from ...search.spec import Search
 from . import Proposal
@@ -29,7 +29,7 @@ _FACTORS = (1.2, 0.8)
 
 
 class PopulationEngine:
-    """Implements `Engine`. The trials of a segment have consecutive numbers."""
+    """Implements `PausingEngine`. The trials of a segment have consecutive numbers."""
 
     def __init__(self, search: Search, job: Job) -> None:
         assert search.schedule is not None
@@ -46,16 +46,9 @@ class PopulationEngine:
             self.tell(trial)
 
     def ask(self, number: int) -> Proposal | None:
-        while number >= (end := self._first + len(self._segment)):
-            members = range(self._first, end)
-            if any(one not in self._ended for one in members):
-                return None
-            following = self._next_segment([self._ended[one] for one in members])
-            if not following:
-                self._is_over = True
-                return None
-            self._first, self._segment = end, following
-        return self._segment[number - self._first]
+        self._advance()
+        place = number - self._first
+        return self._segment[place] if place < len(self._segment) else None
 
     def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
         return False
@@ -65,6 +58,12 @@ class PopulationEngine:
 
     def exhausted(self) -> str | None:
         return "" if self._is_over else None
+
+    def sources(self) -> set[int]:
+        self._advance()
+        members = dict(enumerate(self._segment, self._first))
+        waiting = [one.source for number, one in members.items() if number not in self._ended]
+        return {*members, *(one.trial for one in waiting if one is not None)}
 
     def stop(self) -> None:
         pass
@@ -77,12 +76,31 @@ class PopulationEngine:
         draws = [draw(self._search.space, chance) for _ in range(count)]
         return [Proposal(values, until=self._interval) for values in draws]
 
+    def _advance(self) -> None:
+        """Begin the next segment if all trials of the newest one have ended."""
+        while not self._is_over:
+            end = self._first + len(self._segment)
+            members = [self._ended.get(number) for number in range(self._first, end)]
+            ended = [one for one in members if one is not None]
+            if len(ended) < len(members):
+                return
+            following = self._next_segment(ended)
+            self._is_over = not following
+            if following:
+                self._first, self._segment = end, following
+
     def _next_segment(self, members: Sequence[Trial]) -> list[Proposal]:
-        """Return how each trial of a segment continues. A trial that has ended by itself does not."""
-        paused = [one for one in members if one.paused]
+        """Return how each trial of a segment continues. Empty if no trial can.
+
+        A trial that has ended by itself, or was stopped, does not continue. One that has failed is replaced.
+        """
+        fraction = self._schedule.fractions["quantile_fraction"]
+        if not any(one.paused and one.value is not None for one in members):
+            return []
+        going = [one for one in members if one.paused or (one.state == FAILED and fraction)]
         chance = self._chance(members[-1].number + 1)
-        weak, strong = quantiles(paused, self._search, self._schedule.fractions["quantile_fraction"])
-        return [self._continued(one, weak, strong, chance) for one in paused]
+        weak, strong = quantiles(going, self._search, fraction)
+        return [self._continued(one, weak, strong, chance) for one in going]
 
     def _continued(
         self, trial: Trial, weak: Sequence[Trial], strong: Sequence[Trial], chance: random.Random
@@ -110,19 +128,20 @@ def draw(space: Mapping[str, Dimension], chance: random.Random) -> dict[str, Val
 def quantiles(trials: Sequence[Trial], search: Search, fraction: float) -> tuple[list[Trial], list[Trial]]:
     """Return the weak and the strong trials. Both are empty if there is nothing to compare.
 
-    A trial whose last value is not finite is weak. It cannot recover, because its checkpoint has diverged.
+    A trial without a value is weak. It has failed, or its last value is not finite: its checkpoint has
+    diverged, and the trial cannot recover.
     """
-    diverged = [one for one in trials if one.value is None]
+    valueless = [one for one in trials if one.value is None]
     sign = 1.0 if search.goal == "max" else -1.0
     ordered = sorted((sign * one.value, one.number) for one in trials if one.value is not None)
     number = min(math.ceil(len(ordered) * fraction), len(ordered) // 2)
     by_number = {one.number: one for one in trials}
     strong = [by_number[name] for _, name in ordered[len(ordered) - number :]]
-    if not strong and diverged and fraction:
+    if not strong and valueless and fraction:
         strong = [by_number[name] for _, name in ordered[-1:]]
     if not strong:
         return [], []
-    return [*(by_number[name] for _, name in ordered[:number]), *diverged], strong
+    return [*(by_number[name] for _, name in ordered[:number]), *valueless], strong
 
 
 def explore(

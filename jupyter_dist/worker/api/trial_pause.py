@@ -3,6 +3,9 @@
 Rank 0 waits in that call until the tuning run stops the trial. So the checkpoint is the one that the cell has
 saved for this value, and not for a later one. Another trial continues from it. Other ranks do not wait here:
 rank 0 may still need them to reach the call.
+
+If the tuning run has no supervisor, nobody stops the trial. Rank 0 then fails, which ends the other ranks
+too. A later supervisor counts the trial as paused.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from . import cell_state
 
 __all__ = ["logged", "tell"]
 
+LIMIT_S = 600.0
+"""How long rank 0 waits."""
 _left = 0
 
 
@@ -36,5 +41,8 @@ def logged() -> None:
 
 
 def _wait() -> NoReturn:
-    while True:  # until a signal raises an exception here
-        time.sleep(3600)
+    time.sleep(LIMIT_S)  # until a signal raises an exception here
+    raise SystemExit(
+        f"The trial was paused, and its tuning run has not stopped it within {LIMIT_S:g} s. The tuning run "
+        "has no supervisor. To continue the tuning run, write %dist attach with its id"
+    )
