@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ..backends.attached_job import AttachedJob, JobEnd, JobStatus, showing
-from ..backends.interface import Capabilities, Options
+from ..backends.interface import Capabilities, Handle, Options
 from ..backends.sagemaker.account import AwsAccount, region_of
 from ..backends.sagemaker.attached import SeenJobOptions
 from ..backends.sagemaker.tuning.jobs import describe_tuning, stop_tuning, training_jobs
@@ -24,6 +24,7 @@ from ..search.dimensions import Choice, Dimension, Real, Value, Whole
 from ..search.spec import Search
 from ..text.format import count
 from .ledger import Ledger
+from .look_times import LookTimes
 
 __all__ = ["AttachedTuning"]
 
@@ -40,6 +41,11 @@ class AttachedTuning(AttachedJob):
 
     def __init__(self) -> None:
         super().__init__(_Client, _end)
+
+    def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:
+        super().stop(job, folder, handle, kill=kill)
+        if isinstance(self._client, _Client):
+            self._client.times.expect_news()
 
     @staticmethod
     def adopt(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,9 +92,15 @@ class _Client:
         known = trials.read(folder).trials
         self._states = {str((trial.handle or {}).get("training_job")): trial.state for trial in known}
         """The state of each trial in the ledger, by its job's name, in the order of the trials' numbers."""
-        self._seen = JobStatus(State.PENDING, (), None)
+        self._seen, self.times = JobStatus(State.PENDING, (), None), LookTimes()
 
     def look(self) -> JobStatus:
+        if self.times.is_due:
+            self._seen = self._look()
+            self.times.looked((self._seen, tuple(self._states.values())))
+        return self._seen
+
+    def _look(self) -> JobStatus:
         try:
             told = describe_tuning(self._account, self._name)
             jobs = training_jobs(self._account, self._name)  # after the state: if it is final, these are all
@@ -107,8 +119,7 @@ class _Client:
             end = JobEnd(
                 _STATES.get(status, State.FAILED), said, _second(told.get("HyperParameterTuningEndTime")), 0
             )
-        self._seen = JobStatus(state, (), detail, end)
-        return self._seen
+        return JobStatus(state, (), detail, end)
 
     def _note(self, job: Mapping[str, Any], stops_early: bool, *, is_over: bool) -> None:
         """Write what is new about a training job to the ledger.

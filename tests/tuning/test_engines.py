@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from jupyter_dist.errors import Unreachable
@@ -9,6 +11,7 @@ from jupyter_dist.job import Job
 from jupyter_dist.record.trials import PRUNED, SUCCEEDED, Trial
 from jupyter_dist.search.dimensions import Whole
 from jupyter_dist.search.spec import Search
+from jupyter_dist.tuning import look_times
 from jupyter_dist.tuning.engines.optuna_engine import OptunaEngine
 from jupyter_dist.tuning.engines.service_engine import ServiceEngine, ServiceStatus
 
@@ -39,11 +42,12 @@ class _Service:
     known_as = "training_job"
 
     def __init__(self) -> None:
-        self.stops = 0
+        self.stops = self.looks = 0
 
     def begin(self) -> None: ...
 
     def look(self) -> ServiceStatus:
+        self.looks += 1
         return ServiceStatus({}, None)
 
     def has_ended_early(self, job: str) -> bool:
@@ -68,3 +72,19 @@ def test_a_stop_that_a_service_did_not_answer_is_repeated() -> None:
     assert service.stops == 2
     engine.close()
     assert service.stops == 2
+
+
+def test_a_service_is_asked_seldom_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(look_times, "time", SimpleNamespace(monotonic=lambda: now))
+    service = _Service()
+    engine = ServiceEngine(JOB.id, service)
+    while now < 3600.0:
+        engine.ask(0)
+        now += 0.25
+    assert service.looks < 190, "every 20 s, and at first more often"
+    before = service.looks
+    engine.tell(Trial(0, "r-t0", {}, SUCCEEDED, 1.0))
+    now += 2.0
+    engine.ask(1)
+    assert service.looks == before + 1, "the service starts the next job"

@@ -19,11 +19,12 @@ from ...errors import DistError, Unreachable
 from ...record import reader
 from ...record.trials import Trial
 from ...search.dimensions import Value
+from ..look_times import LookTimes
 from . import Proposal
 
 __all__ = ["Service", "ServiceEngine", "ServiceStatus"]
 
-_LOOK_EVERY_S = 2.0
+_STOP_EVERY_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class ServiceEngine:
         self._new: deque[tuple[str, Mapping[str, Value]]] = deque()
         self._jobs: dict[int, str] = {}
         self._begun = self._stopped = self._stop_answered = False
-        self._looked = self._stop_sent = -math.inf
+        self._times, self._stop_sent = LookTimes(), -math.inf
         self._ended: str | None = None
 
     def learn(self, trial: Trial, *, of_parent: bool = False) -> None:
@@ -105,7 +106,7 @@ class ServiceEngine:
             raise Unreachable(str(error)) from error
 
     def tell(self, trial: Trial) -> None:
-        pass  # the service reads the values itself
+        self._times.expect_news()  # the service reads the value itself, and starts the next job
 
     def exhausted(self) -> str | None:
         return None if self._new else self._ended
@@ -113,7 +114,7 @@ class ServiceEngine:
     def stop(self) -> None:
         self._stopped = True
         now = time.monotonic()
-        if self._stop_answered or now - self._stop_sent < _LOOK_EVERY_S:
+        if self._stop_answered or now - self._stop_sent < _STOP_EVERY_S:
             return
         self._stop_sent = now
         try:
@@ -133,10 +134,9 @@ class ServiceEngine:
 
     def _look(self) -> None:
         """Read the service's jobs, if the last read was some time ago."""
-        now = time.monotonic()
-        if self._ended is not None or now - self._looked < _LOOK_EVERY_S:
+        if self._ended is not None or not self._times.is_due:
             return
-        self._looked = now
+        seen = None
         try:
             if not self._begun:
                 self._service.begin()
@@ -149,6 +149,8 @@ class ServiceEngine:
         except DistError as error:
             self._ended = str(error)
             return
+        finally:
+            self._times.looked(seen)
         for name, parameters in seen.jobs.items():
             if name not in self._known:
                 self._known.add(name)
