@@ -42,7 +42,7 @@ class SparkRows:
         arrow = _pyarrow()
         tables = []
         for file in self._files:
-            source = arrow.memory_map(file) if isinstance(file, str) else arrow.BufferReader(file)
+            source = _opened(arrow, file) if isinstance(file, str) else arrow.BufferReader(file)
             tables.append(arrow.ipc.open_file(source).read_all())
         return arrow.concat_tables(tables)
 
@@ -133,6 +133,16 @@ def collect(frame: Any) -> tuple[Any, tuple[int, ...]]:
     last = table.num_columns - 1  # by its place, because a DataFrame may have several columns of one name
     counts = {one["values"]: one["counts"] for one in table.column(last).value_counts().to_pylist()}
     return table.remove_column(last), tuple(counts[part] for part in sorted(counts))
+
+
+def _opened(arrow: Any, path: str) -> Any:
+    try:
+        return arrow.memory_map(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"This rank has no {path}. Spark's executors have written the rows of the DataFrame there. Set "
+            "spark.jupyterDist.sharedFolder to a folder that the executors and all ranks can read."
+        ) from None
 
 
 def _pyarrow() -> Any:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import jupyter_dist as dist
+from jupyter_dist.capture.payload_builder import capture_call
 from jupyter_dist.databricks import TorchDistributor
 from jupyter_dist.errors import CaptureError, RunFailed
 from jupyter_dist.folder import RunFolder
@@ -75,6 +76,10 @@ def shards(spark: Any, frame: Any, folder: str) -> dict[str, Any]:
     spark.conf.set(FOLDER, f"file://{folder}/shared")
     written = dist.run(on_a_rank, frame, frame.limit(0), backend="local", np=2)
     spark.conf.unset(FOLDER)
+    spark.conf.set("petastorm.spark.converter.parentCacheDirUrl", f"file:{folder}/cache/")
+    seen["of petastorm"] = list(capture_call(len, (frame,), {}, label="call", directory=Path(folder)).notes)
+    spark.conf.unset("petastorm.spark.converter.parentCacheDirUrl")
+    seen["cached"] = len([*Path(folder, "cache").rglob("*.arrow")])
     seen |= {"written": list(written.results), "written notes": list(written.job.notes)}
     seen["files"] = len([*Path(folder, "shared").rglob("*.arrow")])
     seen["in the notebook"] = dist.shard(frame)["twice"].to_pylist()
@@ -168,6 +173,10 @@ def test_what_travels_is_said(seen: Any) -> None:
     (told,) = (note for note in seen["written notes"] if "101 rows" in note)
     assert "3 files with 3 kB" in told
     assert seen["files"] == 3
+    (told,) = seen["of petastorm"]
+    assert told.startswith("the 101 rows of a Spark DataFrame are in /")
+    assert "/cache/20" in told
+    assert seen["cached"] == 3
 
 
 def test_it_works_in_the_notebook_as_well(seen: Any) -> None:

@@ -198,6 +198,8 @@ def test_rows_of_a_dataframe_of_spark(
     own = [sharding.share(rows, rank, 3, False, True) for rank in range(3)]
     assert [[part.num_rows for part in one] for one in own] == [[], [60], [41]]
     assert sharding.share(SparkRows([str(place)], ["id"]), 0, 1, False, True)[0].num_rows == 41
+    with pytest.raises(FileNotFoundError, match=r"^This rank has no /none\.arrow\. Spark's"):
+        SparkRows(["/none.arrow"], ["id"]).toArrow()
     wrong: Any
     for wrong in (0, -1, "id", False):
         with pytest.raises(ValueError, match="partitions must be True or a whole number of at least 1"):

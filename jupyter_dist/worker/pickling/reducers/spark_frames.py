@@ -1,8 +1,8 @@
 """Spark's DataFrames: their rows are sent as Arrow. Objects that belong to a Spark session are refused.
 
 The rows are collected while the cell is captured, before its ranks occupy Spark's task slots. If the
-session's configuration names a folder that executors and ranks share (`FOLDER`), executors write the rows
-there.
+configuration of the session or of its cluster names a folder that executors and ranks share, executors write
+the rows there.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import importlib
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -21,7 +22,11 @@ from . import Note, Refused
 __all__ = ["FOLDER", "collected_once", "reduce"]
 
 FOLDER = "spark.jupyterDist.sharedFolder"
+_OF_PETASTORM = "petastorm.spark.converter.parentCacheDirUrl"
+"""Petastorm's setting with such a folder."""
+_LARGE_BYTES = 100_000_000
 
+_CURE = f"spark.conf.set({FOLDER!r}, FOLDER), with a folder that the executors and all ranks can read"
 _ROWS = "Make a DataFrame with it in the notebook; in the cell dist.shard(df) is this rank's rows."
 _CURES = {
     **dict.fromkeys(("SparkSession", "SparkContext", "Column", "GroupedData"), _ROWS),
@@ -67,19 +72,39 @@ def _rows_or_refusal(frame: Any) -> tuple[SparkRows, str] | Refused:
         first = str(error).strip().partition("\n")[0]
         return Refused(
             f"the rows of this DataFrame cannot be read: {first or type(error).__name__}",
-            f"If they are too many for the driver: spark.conf.set({FOLDER!r}, FOLDER) with a "
-            "folder that the executors and all ranks can read.",
+            f"If they are too many for the driver: {_CURE}.",
         )
 
 
 def _rows_of(frame: Any) -> tuple[SparkRows, str]:
-    folder = frame.sparkSession.conf.get(FOLDER, None)
+    own = _setting(frame, FOLDER)
+    folder = _path(own or _setting(frame, _OF_PETASTORM))
+    if own and folder is None:
+        raise ValueError(f"{FOLDER} is {own!r}, which is no folder on the machines' disks")
     if folder:
         return _written(frame, folder)
     table, sizes = collect(frame)
-    return SparkRows([_file(table)], frame.columns, sizes), (
-        f"a Spark DataFrame is sent as its {table.num_rows:,} rows, {max(1, table.nbytes // 1000):,} kB"
-    )
+    said = f"a Spark DataFrame is sent as its {table.num_rows:,} rows, {max(1, table.nbytes // 1000):,} kB"
+    if table.nbytes > _LARGE_BYTES:
+        said += f". To write them with the executors: {_CURE}"
+    return SparkRows([_file(table)], frame.columns, sizes), said
+
+
+def _setting(frame: Any, name: str) -> str:
+    try:
+        return frame.sparkSession.conf.get(name, None) or ""
+    except Exception:  # a serverless Spark refuses to read settings that it does not know
+        return ""
+
+
+def _path(url: str) -> str | None:
+    """Return the path of a folder that is mounted on all machines. None for another store, such as S3."""
+    match = re.fullmatch(r"(?:(file|dbfs):)?(?://)?(/.*?)/*", url)
+    if match is None:
+        return None
+    # Databricks mounts its file system at /dbfs, and Volumes at their own paths.
+    of_dbfs = match[1] == "dbfs" and not match[2].startswith(("/dbfs/", "/Volumes/"))
+    return f"/dbfs{match[2]}" if of_dbfs else match[2]
 
 
 def _file(table: Any) -> Any:
@@ -93,7 +118,7 @@ def _file(table: Any) -> Any:
 def _written(frame: Any, folder: str) -> tuple[SparkRows, str]:
     """Make the executors write each partition to a file of its own."""
     own = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
-    place = f"{folder.removeprefix('file://').rstrip('/')}/{own}"
+    place = f"{folder}/{own}"
     written = frame.mapInArrow(_writer(place), "part int, path string, rows bigint, size bigint").collect()
     found = sorted((row for row in written if row.rows), key=lambda row: row.part)
     sizes = [row.rows for row in found]
