@@ -38,7 +38,7 @@ def _sent(module: str, *names: str, users: tuple[str, ...] = _SENT, probe: Probe
 KERAS3: tuple[Row, ...] = (
     _shim("backend.common.stateless_scope", ("in_stateless_scope",), _COORDINATED),
     _shim("backend.common.variables", ("assign_add", "assign_sub", "_convert_to_tensor"), _COORDINATED),
-    _shim("backend.tensorflow.core", ("Variable",), _COORDINATED),
+    _shim("backend.tensorflow.core", ("Variable",), (*_COORDINATED, "worker/keras/callbacks")),
     _shim(
         "backend.tensorflow.trainer",
         (

@@ -2,14 +2,17 @@
 
 All workers have the same path, and Keras 3 lets all of them write to it: they find the file locked, or remove
 it while another worker reads it. As in Keras 2, only the chief writes to that path. Another worker writes to
-a temporary folder, because it has to take part: reading some variables is a collective.
+a temporary folder, because it has to take part: reading some variables is a collective. With Orbax it writes
+nothing, because Orbax has opened its folder before.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import functools
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -32,6 +35,8 @@ _MEETINGS = {"BackupAndRestore": ("on_train_begin", "on_train_end"), "ModelCheck
 
 A worker reads the backup only when the chief has ended its last training. After `fit`, all files are whole.
 """
+_ORBAX = "OrbaxCheckpoint"
+"""Not in every Keras 3."""
 
 
 @shim
@@ -41,6 +46,14 @@ def patch(callbacks: ModuleType) -> None:
         kind = getattr(callbacks, name)
         for method in methods:
             wrap(kind, method, functools.partial(_written_by_chief, place=place))
+    wrap(callbacks.BackupAndRestore, "on_train_begin", _restored_from_a_copy)
+    orbax = getattr(callbacks, _ORBAX, None)
+    if orbax is not None:
+        for method in ("on_train_batch_end", "on_epoch_end"):
+            wrap(orbax, method, _saved_by_chief)
+        wrap(orbax, "on_train_end", _before_all_workers)
+        core = sys.modules["keras.src.backend.tensorflow.core"]
+        wrap(core.Variable, "__int__", _of_any_replica)
     for name, methods in _MEETINGS.items():
         for method in methods:
             wrap(getattr(callbacks, name), method, _after_all_workers)
@@ -58,16 +71,100 @@ def _written_by_chief(original: Callable[..., Any], place: str) -> Callable[...,
     return call
 
 
+def _restored_from_a_copy(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Let only the chief repair a backup. With `double_checkpoint`, Keras does so while it restores."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        strategy = _strategy(self.model)
+        if strategy is None or not getattr(self, "double_checkpoint", False):
+            return original(self, *args, **kwargs)
+        if strategy.extended.should_checkpoint:
+            _meet(strategy)
+            return original(self, *args, **kwargs)
+        from tensorflow.io import gfile  # the backup may be in a bucket
+
+        place = str(self.backup_dir)
+        with _elsewhere(self, place):
+            if gfile.exists(self.backup_dir):
+                gfile.rmtree(self.backup_dir)
+            gfile.makedirs(self.backup_dir)
+            for name in gfile.listdir(place) if gfile.exists(place) else ():
+                gfile.copy(os.path.join(place, name), os.path.join(self.backup_dir, name))
+            _meet(strategy)
+            return original(self, *args, **kwargs)
+
+    return call
+
+
+def _of_any_replica(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Let `int` read a variable of a strategy. OrbaxCheckpoint reads the optimizer's steps in this way."""
+
+    def call(self: Any) -> int:
+        if self.ndim == 0 and hasattr(self.value, "values"):
+            return int(self.numpy())
+        return int(original(self))
+
+    return call
+
+
+def _saved_by_chief(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        strategy = _strategy(self.model)
+        if strategy is None or strategy.extended.should_checkpoint:
+            return original(self, *args, **kwargs)
+        own, self.checkpointer = self.checkpointer, _SavesNothing
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            self.checkpointer = own
+
+    return call
+
+
+class _SavesNothing:
+    """Orbax's checkpointer of a worker that is not the chief."""
+
+    @staticmethod
+    def save_checkpointables(step: int, state: Any) -> None:
+        pass
+
+    @staticmethod
+    def save_checkpointables_async(step: int, state: Any) -> concurrent.futures.Future[None]:
+        saved: concurrent.futures.Future[None] = concurrent.futures.Future()
+        saved.set_result(None)
+        return saved
+
+
 def _after_all_workers(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         strategy = _strategy(self.model)
         if strategy is not None:
-            import tensorflow as tf
-
-            tf.function(lambda: strategy.reduce("SUM", strategy.run(lambda: tf.constant(1.0)), axis=None))()
+            _meet(strategy)
         return original(self, *args, **kwargs)
 
     return call
+
+
+def _before_all_workers(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        strategy = _strategy(self.model)
+        if strategy is not None:
+            _meet(strategy)
+        return result
+
+    return call
+
+
+def _meet(strategy: Any) -> None:
+    """Wait for all workers."""
+    import tensorflow as tf
+
+    @tf.function(autograph=False)
+    def total() -> Any:
+        return strategy.reduce("SUM", strategy.run(functools.partial(tf.constant, 1.0)), axis=None)
+
+    total()
 
 
 def _strategy(model: Any) -> Any:

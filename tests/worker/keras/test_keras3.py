@@ -265,7 +265,30 @@ def train():
 
 
 WRITTEN = """
+import contextlib
 import pathlib
+import shutil
+import sys
+import types
+
+class Checkpointer:
+    def __init__(self, directory, **policies):
+        self.place = pathlib.Path(directory)
+
+    def save_checkpointables(self, step, state):
+        (self.place / str(step)).mkdir(parents=True)  # fails for a second writer
+
+    def close(self):
+        pass
+
+def without_orbax():  # Orbax needs JAX, which has several hundred MB
+    training = types.SimpleNamespace(
+        Checkpointer=Checkpointer,
+        preservation_policies=types.SimpleNamespace(LatestN=int),
+        save_decision_policies=types.SimpleNamespace(FixedIntervalPolicy=int),
+    )
+    sys.modules["orbax"] = sys.modules["orbax.checkpoint"] = module = types.ModuleType("orbax.checkpoint")
+    module.v1 = types.SimpleNamespace(training=training, Context=contextlib.nullcontext)
 
 def write():
     strategy, place = dist.strategy(), pathlib.Path("written")
@@ -273,23 +296,34 @@ def write():
         model = built(keras, layers)
         model.compile("sgd", "mse")
     kinds, epochs = keras.callbacks, []
-    for _ in range(2):
+    without_orbax()
+    for again in "ab":
+        back = kinds.BackupAndRestore(str(place / "backup"), save_freq=1, double_checkpoint=True)
+        model.save_weights(f"own-{dist.rank()}.weights.h5")
+        if dist.rank() == 0:  # an earlier run was killed while it wrote
+            (place / "backup").mkdir(parents=True)
+            shutil.copy("own-0.weights.h5", place / "backup" / "latest.weights.h5.bkp")
+            (place / "backup" / "latest.weights.h5").write_bytes(b"half")
+            (place / "backup" / "training_metadata.json").write_text("half")
         calls = [
-            kinds.BackupAndRestore(str(place / "backup"), save_freq=1, double_checkpoint=True),
+            back,
             kinds.ModelCheckpoint(str(place / "{epoch}.weights.h5"), save_weights_only=True),
             kinds.CSVLogger(str(place / "log.csv"), append=True),
             kinds.TensorBoard(str(place / "board")),
+            kinds.OrbaxCheckpoint(str(place / again), save_on_background=False),
         ]
+        dist.barrier()
         epochs += model.fit(data(), epochs=2, verbose=0, callbacks=calls).epoch
         model.load_weights(place / "2.weights.h5")
         assert calls[1].filepath == str(place / "{epoch}.weights.h5")
+    assert sorted(path.name for path in (place / again).iterdir()) == ["0", "1"]
     names = sorted(path.name for path in place.iterdir())
     return epochs, names, len(list((place / "board" / "train").glob("events*"))), flat(model)
 """
 WROTE = """
 for epochs, names, boards, weights in run.results:
     assert epochs == [0, 1, 0, 1], epochs
-    assert names == ["1.weights.h5", "2.weights.h5", "board", "log.csv"], names
+    assert names == ["1.weights.h5", "2.weights.h5", "a", "b", "board", "log.csv"], names
     assert boards == 2, boards
     assert (weights == run.results[0][-1]).all()
 print(len(pathlib.Path("written/log.csv").read_text().splitlines()), "lines")
