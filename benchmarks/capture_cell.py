@@ -27,6 +27,7 @@ def benchmark(quick: bool = False) -> Benchmark:
         title="A cell with 50 names",
         contenders=[
             Contender("jupyter-dist", lambda place: _ours(place, times), ours=True),
+            Contender("jupyter-dist, `--other-python`", lambda place: _ours(place, times, other_python=True)),
             Contender(f"jupyter-dist at {_BEFORE}", lambda place: _before(place, times)),
             Contender("`cloudpickle.dumps` of a dict", lambda place: _cloudpickle(place, times)),
         ],
@@ -144,7 +145,7 @@ from jupyter_dist.start.origin import origin_in as _origin_in
 def _capture():
     origin = _origin_in(get_ipython())
     payload = _capture_cell(
-        _CELL, get_ipython().user_ns, flags=origin.flags, argv=origin.argv, **origin.for_capture()
+        _CELL, get_ipython().user_ns, flags=origin.flags, argv=origin.argv, **origin.for_capture(), **_MORE
     )
     assert len(payload.header["names"]) == 50, payload.header["names"]
     return payload.write
@@ -159,9 +160,12 @@ def _capture():
 
 
 @contextlib.contextmanager
-def _ours(folder: Path, times: int, package: Path | None = None) -> Iterator[Measure]:
+def _ours(
+    folder: Path, times: int, package: Path | None = None, *, other_python: bool = False
+) -> Iterator[Measure]:
+    more = {"other_python": True, "here": False} if other_python else {}
     with ours(folder, _SETUP, package=package) as found:
-        found.run(f"{_MEASURE}{_OURS}_CELL = {_CELL!r}", timeout_s=_LIMIT_S)
+        found.run(f"{_MEASURE}{_OURS}_CELL = {_CELL!r}\n_MORE = {more!r}", timeout_s=_LIMIT_S)
         yield lambda: answer(found, f"_measure(_capture, {times})", timeout_s=_LIMIT_S)
 
 

@@ -158,13 +158,18 @@ def _before_all_workers(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _meet(strategy: Any) -> None:
     """Wait for all workers."""
+    _meeting(strategy)()
+
+
+@functools.lru_cache(1)  # TensorFlow warns of functions that are made again and again
+def _meeting(strategy: Any) -> Callable[[], Any]:
     import tensorflow as tf
 
-    @tf.function(autograph=False)
     def total() -> Any:
         return strategy.reduce("SUM", strategy.run(functools.partial(tf.constant, 1.0)), axis=None)
 
-    total()
+    made: Callable[[], Any] = tf.function(total, autograph=False)
+    return made
 
 
 def _strategy(model: Any) -> Any:

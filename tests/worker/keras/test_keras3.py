@@ -295,14 +295,14 @@ def write():
     with strategy.scope():
         model = built(keras, layers)
         model.compile("sgd", "mse")
-    kinds, epochs = keras.callbacks, []
+    kinds, epochs, copy, copied = keras.callbacks, [], shutil.copy, []
     without_orbax()
     for again in "ab":
         back = kinds.BackupAndRestore(str(place / "backup"), save_freq=1, double_checkpoint=True)
         model.save_weights(f"own-{dist.rank()}.weights.h5")
         if dist.rank() == 0:  # an earlier run was killed while it wrote
             (place / "backup").mkdir(parents=True)
-            shutil.copy("own-0.weights.h5", place / "backup" / "latest.weights.h5.bkp")
+            copy("own-0.weights.h5", place / "backup" / "latest.weights.h5.bkp")
             (place / "backup" / "latest.weights.h5").write_bytes(b"half")
             (place / "backup" / "training_metadata.json").write_text("half")
         calls = [
@@ -313,11 +313,14 @@ def write():
             kinds.OrbaxCheckpoint(str(place / again), save_on_background=False),
         ]
         dist.barrier()
+        shutil.copy = lambda source, target: copied.append(str(target)) or copy(source, target)
         epochs += model.fit(data(), epochs=2, verbose=0, callbacks=calls).epoch
         model.load_weights(place / "2.weights.h5")
         assert calls[1].filepath == str(place / "{epoch}.weights.h5")
     assert sorted(path.name for path in (place / again).iterdir()) == ["0", "1"]
     names = sorted(path.name for path in place.iterdir())
+    shutil.copy, repairs = copy, [path for path in copied if path.startswith("written")]
+    assert bool(repairs) == (dist.rank() == 0), repairs
     return epochs, names, len(list((place / "board" / "train").glob("events*"))), flat(model)
 """
 WROTE = """
