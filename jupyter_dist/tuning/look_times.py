@@ -6,7 +6,7 @@ import time
 
 __all__ = ["LookTimes"]
 
-_SOON_S, _SELDOM_S, _GROWTH = 2.0, 20.0, 1.5
+_SOON_S, _SELDOM_S, _GROWTH = 2.0, 20.0, 1.2
 
 
 class LookTimes:

@@ -82,7 +82,7 @@ def test_a_service_is_asked_seldom_while_nothing_changes(monkeypatch: pytest.Mon
     while now < 3600.0:
         engine.ask(0)
         now += 0.25
-    assert service.looks < 190, "every 20 s, and at first more often"
+    assert service.looks < 200, "every 20 s, and at first more often"
     before = service.looks
     engine.tell(Trial(0, "r-t0", {}, SUCCEEDED, 1.0))
     now += 2.0
