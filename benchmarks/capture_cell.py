@@ -27,7 +27,11 @@ def benchmark(quick: bool = False) -> Benchmark:
         title="A cell with 50 names",
         contenders=[
             Contender("jupyter-dist", lambda place: _ours(place, times), ours=True),
-            Contender("jupyter-dist, `--other-python`", lambda place: _ours(place, times, other_python=True)),
+            Contender(
+                "jupyter-dist, `--other-python`",
+                lambda place: _ours(place, times, other_python=True),
+                ours=True,
+            ),
             Contender(f"jupyter-dist at {_BEFORE}", lambda place: _before(place, times)),
             Contender("`cloudpickle.dumps` of a dict", lambda place: _cloudpickle(place, times)),
         ],
