@@ -23,6 +23,7 @@ from . import (
     many_hosts,
     pytorchjob,
     schedulers,
+    session_cells,
     ship_array,
     training_step,
     tuning,
@@ -36,6 +37,8 @@ _README = Path(__file__).parent / "README.md"
 _BENCHMARKS = {
     "first-line": first_line.benchmark,
     "session-cell": first_line.kept,
+    "session-memory": session_cells.memory,
+    "session-array": session_cells.array,
     "log-call": log_call.benchmark,
     "step-digits": training_step.digits,
     "step-transformer": training_step.transformer,

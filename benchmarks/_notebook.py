@@ -117,6 +117,11 @@ class Notebook:
         channel = self._client.shell_channel
         channel.send(self._client.session.msg("comm_open", content))
 
+    @property
+    def kernel_pid(self) -> int:
+        provisioner: Any = self._manager.provisioner
+        return int(provisioner.pid)
+
     def interrupt(self) -> None:
         """Interrupt the kernel, as Jupyter's button does."""
         self._manager.interrupt_kernel()

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 __all__ = ["Failed", "Family"]
@@ -91,16 +91,17 @@ class Family:
             raise Failed(f"exit code {process.returncode}: {last_line(text)}")
         return text
 
-    def memory(self) -> int:
+    def memory(self, only: Collection[int] | None = None) -> int:
         """Bytes of memory of all members; a page that several share counts once (the sum of PSS).
 
         They stand still meanwhile: a page that another one begins or ends to share would count twice.
+        `only`: weigh these members.
         """
         total = 0
         pids = self.pids()
         try:
             self._signal(pids, signal.SIGSTOP)
-            for pid in pids:
+            for pid in pids if only is None else only:
                 with contextlib.suppress(OSError):
                     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
                         if line.startswith("Pss:"):

@@ -1,6 +1,7 @@
 """Where does the time until a rank's first line go? `python -m benchmarks.first_line_steps [--other FOLDER]`.
 
 Four processes take part: the kernel, the template, the supervisor and the ranks. Their marks have one clock.
+`--session`: measure a cell of a session, whose supervisor and ranks have stayed. Such a cell has no template.
 tracing/sitecustomize.py sets the marks from outside. `--other`: a folder with another jupyter_dist, whose
 rounds alternate with those of this one.
 """
@@ -62,6 +63,7 @@ class _Tree:
     name: str
     found: Notebook
     marks: Path
+    flags: str
     seen: list[float] = field(default_factory=list)
     done: list[float] = field(default_factory=list)
     steps: dict[str, _Step] = field(default_factory=dict)
@@ -69,7 +71,7 @@ class _Tree:
     def measure(self, code: str, *, counts: bool) -> None:
         self.marks.write_bytes(b"")
         sent = time.monotonic_ns()
-        cell = self.found.run(f"%%distribute -np {_RANKS} --out bench_run\n{code}", timeout_s=_LIMIT_S)
+        cell = self.found.run(f"%%distribute {self.flags} --out bench_run\n{code}", timeout_s=_LIMIT_S)
         lines = [json.loads(line) for line in self.marks.read_bytes().splitlines()]
         if counts:
             self.done.append(1e3 * (cell.done - cell.sent))
@@ -111,7 +113,9 @@ def _processes(lines: Sequence[Mapping[str, Any]]) -> dict[int, str]:
     own = {
         "magics.DistMagics.distribute": "kernel",
         "supervise.supervisor.supervise": "supervisor",
+        "supervise.session.cell_run.CellRun.run": "supervisor",
         "processes.forking._become_rank": "rank",
+        "worker.session.rank_loop._Rank._run": "rank",
     }
     found = {line["pid"]: own[line["step"]] for line in lines if line["step"] in own}
     for line in lines:
@@ -125,7 +129,7 @@ def _median(values: Sequence[float]) -> str:
 
 
 @contextmanager
-def _open(name: str, package: Path, folder: Path, module: str) -> Iterator[_Tree]:
+def _open(name: str, package: Path, folder: Path, module: str, *, session: bool) -> Iterator[_Tree]:
     folder.mkdir()
     marks = folder / "marks.jsonl"
     env = {
@@ -135,7 +139,11 @@ def _open(name: str, package: Path, folder: Path, module: str) -> Iterator[_Tree
     }
     with notebook(folder, env=env) as found:
         found.run(f"%load_ext jupyter_dist\nimport {module}", timeout_s=_LIMIT_S)
-        yield _Tree(name, found, marks)
+        flags = f"-np {_RANKS}"
+        if session:
+            found.run(f"%%distribute --session {flags}\nimport {module}", timeout_s=_LIMIT_S)
+            flags = "--session"
+        yield _Tree(name, found, marks, flags)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -143,11 +151,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=30, help="how often each is measured")
     parser.add_argument("--module", default="torch", help="what the notebook and the cell import")
     parser.add_argument("--other", type=Path, help="a folder with another jupyter_dist")
+    parser.add_argument("--session", action="store_true", help="cells of ranks that stay between cells")
     given = parser.parse_args(argv)
     packages = {"this": _ROOT, **({} if given.other is None else {"other": given.other})}
     with tempfile.TemporaryDirectory(prefix="jupyter-dist-bench-") as folder, ExitStack() as stack:
         trees = [
-            stack.enter_context(_open(name, package, Path(folder, name), given.module))
+            stack.enter_context(_open(name, package, Path(folder, name), given.module, session=given.session))
             for name, package in packages.items()
         ]
         for number in range(given.rounds + 1):

@@ -15,6 +15,7 @@ Each notebook has its own cluster, chosen with `%dist use`. Front-ends save it i
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -317,8 +318,17 @@ def _of_notebook() -> str | None:
     if not told or not told.endswith(".ipynb"):
         return None
     try:
-        about = json.loads(Path(told).read_text("utf-8"))["metadata"][METADATA]["cluster"]
-    except (OSError, ValueError, LookupError, TypeError):
+        info = os.stat(told)
+        return _in_metadata(told, info.st_ino, info.st_mtime_ns, info.st_size)
+    except OSError:
+        return None
+
+
+@functools.lru_cache(1)  # each cell asks several times, and a notebook with its outputs has megabytes
+def _in_metadata(notebook: str, *_: int) -> str | None:
+    try:
+        about = json.loads(Path(notebook).read_text("utf-8"))["metadata"][METADATA]["cluster"]
+    except (ValueError, LookupError, TypeError):
         return None
     return about if isinstance(about, str) and _NAME.fullmatch(about) else None
 

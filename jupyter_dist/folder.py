@@ -137,6 +137,11 @@ class RunFolder:
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
 
+    def forget_paths(self) -> None:
+        """Free the paths, which are made again when they are needed: a notebook keeps all its runs."""
+        for name in vars(self).keys() - {"path", "id"}:
+            vars(self).pop(name, None)
+
     def attempt(self, attempt: int) -> Path:
         """Return the folder of an attempt, with the files of its ranks and launchers."""
         return Path(layout.attempt_path(self.path, attempt))
@@ -220,8 +225,13 @@ def create(root: Path, run_id: str, world_size: int) -> RunFolder:
 
 
 def make_attempt(folder: RunFolder, attempt: int, world_size: int) -> None:
+    if not world_size:
+        return
+    ranks = folder.attempt(attempt) / layout.RANKS
+    for path in (ranks.parent.parent, ranks.parent, ranks):  # a search from below would fail three times
+        make_private(path)
     for rank in range(world_size):
-        make_private(folder.rank(attempt, rank).path)
+        make_private(ranks / str(rank))
 
 
 def keep_room(folder: RunFolder, world_size: int) -> None:

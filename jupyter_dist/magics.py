@@ -22,7 +22,7 @@ from .flags import split_line
 from .options import NOT_IN_SESSION
 from .plan.run_plan import make_plan, read_command_line
 from .showing import display, frontends
-from .start import session_default
+from .start import session_default, session_plan
 from .text.table import Message
 from .worker.session import place
 
@@ -56,37 +56,39 @@ class DistMagics(Magics):
         assert shell is not None
         if cell is None:
             line, cell = _split_code(line)
-        given = read_command_line(line, expand=_expander(shell.user_ns))
-        if given.help:
-            usage = "%%distribute [flags]"
-            return Message(help_text(usage, _ABOUT, flag_groups(given.backend)))
-        name = session_default.get()
-        if (
-            name is not None
-            and "session" not in given.given
-            and given.given.keys().isdisjoint(NOT_IN_SESSION)
-        ):
-            given = dataclasses.replace(given, given={**given.given, "session": name})
-        if given.rest:
-            raise InputError(
-                f"%%distribute does not accept the word {given.rest[0]!r}. Flags begin with - or --"
-            )
+        kept = session_plan.recall(line.strip())
+        if kept is not None:
+            plan, given = kept.plan, kept.given
+        else:
+            typed = read_command_line(line, expand=_expander(shell.user_ns))
+            if typed.help:
+                usage = "%%distribute [flags]"
+                return Message(help_text(usage, _ABOUT, flag_groups(typed.backend)))
+            if typed.rest:
+                raise InputError(
+                    f"%%distribute does not accept the word {typed.rest[0]!r}. Flags begin with - or --"
+                )
+            given, name = typed.given, session_default.get()
+            if name is not None and "session" not in given and given.keys().isdisjoint(NOT_IN_SESSION):
+                given = {**given, "session": name}
         if cell is None:
             raise InputError(
                 "%distribute has no cell to run. Write %%distribute, with two %, in the first line of a cell"
             )
         if not _has_code(cell):
             raise InputError("the cell is empty. Write the code to run below %%distribute")
-        plan = make_plan(given.given)
+        if kept is None:
+            plan = make_plan(given)
         source = "\n" + cell  # the magic's line, so that line numbers in tracebacks match the editor
         origin = dataclasses.replace(start.origin_in(shell), line=line.strip())
         if plan.run.dry_run:
             if plan.run.session is not None:
-                return start.describe_in_session(source, shell.user_ns, plan, origin, given.given)
+                return start.describe_in_session(source, shell.user_ns, plan, origin, given)
             return start.describe(source, shell.user_ns, plan, origin)
         start.warn(plan)
         if plan.run.session is not None:
-            run = start.cell_in_session(source, shell.user_ns, plan, origin, given.given)
+            found = None if kept is None else kept.session
+            run = start.cell_in_session(source, shell.user_ns, plan, origin, given, found)
         else:
             run = start.start_cell(source, shell.user_ns, plan, origin)
         if plan.run.out is not None:

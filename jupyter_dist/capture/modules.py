@@ -157,7 +157,7 @@ _by_last_part: dict[str, list[str]] = {}
 def is_own(top: str, directory: Path) -> bool:
     """Return whether a top-level module is the user's: found below `directory`, and not installed there."""
     file = getattr(sys.modules.get(top), "__file__", None) or ""
-    if _NOT_OURS & set(file.split(os.sep)):
+    if _NOT_OURS & set(file.split(os.sep)) or file.startswith(_standard_library()):
         return False  # true of most modules, and saves the lookup of their places
     root = Path(os.path.realpath(directory))
     return any(_is_own(place, root) for place in _places(top))
@@ -228,6 +228,12 @@ def _libraries() -> list[Path]:
     paths = sysconfig.get_paths()
     # The prefix is not used: code below /usr/src is not installed just because Python is in /usr.
     return [Path(os.path.realpath(paths[key])) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+
+
+@functools.cache
+def _standard_library() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return tuple(os.path.join(paths[key], "") for key in ("stdlib", "platstdlib"))
 
 
 def _is_installed(spec: ModuleSpec) -> bool:

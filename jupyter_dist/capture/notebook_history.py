@@ -132,6 +132,10 @@ def variables(namespace: Mapping[str, Any]) -> list[str]:
 @functools.lru_cache(1000)
 def tree(text: str) -> ast.Module | None:
     """Return the text as a syntax tree. None if it is not Python."""
+    return _tree(text)
+
+
+def _tree(text: str) -> ast.Module | None:
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -146,7 +150,7 @@ def _run_here(cell: str) -> str:
     """
     if not cell.startswith(_MAGIC):
         return cell
-    parsed = tree(cell)
+    parsed = _tree(cell)  # nobody needs it again, and a tree takes kilobytes
     call = parsed.body[0] if parsed is not None and parsed.body else None
     if not (isinstance(call, ast.Expr) and isinstance(call.value, ast.Call) and len(call.value.args) == 3):
         return ""

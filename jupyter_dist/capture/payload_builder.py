@@ -117,6 +117,7 @@ def capture_cell(
         "argv": list(argv) or [cell.filename],
         "sources": {cell.filename: cell.source},
         "labels": {cell.filename: label},
+        "writes": sorted(cell.writes),
     }
     return capture.payload(header, label, directory, sources or {}, labels or {}, ship_modules)
 

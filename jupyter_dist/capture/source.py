@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CaptureError
-from ..worker.pickling.used_names import code_names
+from ..worker.pickling.used_names import statement_names
 
 __all__ = ["Cell", "parse"]
 
@@ -63,7 +63,7 @@ def parse(source: str, label: str, flags: int = 0) -> Cell:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         scan.block(tree.body, set())
-        names = code_names(compile(tree, filename, "exec", flags, dont_inherit=True, optimize=0))
+        names = statement_names(compile(tree, filename, "exec", flags, dont_inherit=True, optimize=0))
     reads_all = bool(names.words & _OF_NAMESPACE) and _reads_namespace(tree)
     optional = (scan.reads & names.writes) - scan.needed
     return Cell(
@@ -265,10 +265,10 @@ class _Scan:
 
     def _take(self, tree: ast.Module | ast.Expression, mode: str, bound: set[str]) -> None:
         code = compile(tree, self._filename, mode, self._flags, True, 0)
-        names = code_names(code)
+        names = statement_names(code)
         self.reads |= names.reads - bound
         if not self._in_branch:
-            self.needed |= code_names(code, later=False).reads - bound - self._seen_bound
+            self.needed |= statement_names(code, later=False).reads - bound - self._seen_bound
         self._seen_bound |= names.writes
 
     def _bound_by(self, node: ast.stmt, bound: set[str]) -> None:

@@ -41,15 +41,21 @@ def existing(name: str) -> StoredSession:
     return found
 
 
-def ask(session: StoredSession, message: Mapping[str, Any]) -> dict[str, Any]:
+def ask(
+    session: StoredSession, message: Mapping[str, Any], meanwhile: Callable[[], object] | None = None
+) -> dict[str, Any]:
     """Ask a session's supervisor. Blocks until it answers. Raises LaunchError.
 
     The connection stays open for this process's next question.
+
+    `meanwhile`: is called while the supervisor answers. Its exceptions pass through, and the answer is lost.
     """
     _refuse_elsewhere(session)
     try:
         with _connected(session) as link:
             link.send(message)
+            if meanwhile is not None:
+                meanwhile()
             answer = link.receive()
             if answer is None:
                 raise EOFError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 
 from ..errors import InputError
@@ -15,6 +16,7 @@ LEFT_OUT = "…"
 _MOST = 2000
 
 
+@functools.lru_cache(16)
 def flags_to_keep(line: str) -> str:
     """Return the line without the values of `--env`, and without values that look like secrets.
 

@@ -16,7 +16,7 @@ from ..job import RankState, Status
 
 __all__ = ["read"]
 
-_WORTH_KEEPING_BYTES, _MOST_KEPT = 1 << 14, 8
+_MOST_KEPT, _MOST_KEPT_BYTES = 64, 8 << 20
 _RANKS, _NONE = b'"ranks": [', b"]}"
 
 
@@ -29,7 +29,7 @@ class _Known(NamedTuple):
 
 
 _known: dict[Path, _Known] = {}
-"""The newest large states by their file."""
+"""The newest states by their file. A cell's view reads the same state a dozen times."""
 
 
 def read(folder: RunFolder) -> Status | None:
@@ -51,11 +51,11 @@ def read(folder: RunFolder) -> Status | None:
         found, ranks = _parsed(data, known)
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(str(error)) from error
-    if len(data) > _WORTH_KEEPING_BYTES:
-        _known.pop(folder.state, None)
-        _known[folder.state] = _Known(version, ranks, found)
-        for oldest in list(_known)[:-_MOST_KEPT]:
-            _known.pop(oldest, None)
+    _known.pop(folder.state, None)
+    _known[folder.state] = _Known(version, ranks, found)
+    size = sum(one.version[2] for one in _known.values())
+    while len(_known) > _MOST_KEPT or (size > _MOST_KEPT_BYTES and len(_known) > 1):
+        size -= _known.pop(next(iter(_known))).version[2]
     return found
 
 

@@ -344,6 +344,7 @@ class Run:
             return None  # the run was removed: its one-line repr reports that
         if ended:
             self._shown = summary
+            self.folder.forget_paths()
         return summary
 
 

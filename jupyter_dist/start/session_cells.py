@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import backends
 from ..backends import Options
+from ..capture import source as _source
 from ..capture.session import names as session_names
 from ..capture.session.choice import Choice
 from ..errors import InputError
@@ -16,7 +17,7 @@ from ..launch import session_link
 from ..plan.run_plan import Plan
 from ..record.sessions import StoredSession, find_session, take_end
 from ..showing import display
-from . import session_default
+from . import session_default, session_plan
 from .origin import Origin
 from .run_start import describe, is_here, launch_payload, payload_facts, payload_of_call, payload_of_cell
 
@@ -91,12 +92,23 @@ def _check_ranks(ranks: str, world_size: int, name: str) -> None:
 
 
 def cell_in_session(
-    source: str, namespace: dict[str, Any], plan: Plan, origin: Origin, given: Mapping[str, Any]
+    source: str,
+    namespace: dict[str, Any],
+    plan: Plan,
+    origin: Origin,
+    given: Mapping[str, Any],
+    found: StoredSession | None = None,
 ) -> Run:
-    """Start a cell in the plan's session. Does not wait for it. Raises DistError with nothing started."""
+    """Start a cell in the plan's session. Does not wait for it. Raises DistError with nothing started.
 
+    `found`: the session, if it runs and `given` was checked for it.
+    """
+    if found is None:
+        found = check_session(plan, given)
+        if found is not None and origin.line is not None and not origin.argv:
+            session_plan.keep(origin.line, session_plan.CheckedPlan(plan, given, found))
     code = _of_cell(source, namespace, origin)
-    return _start(plan, given, origin, source.removeprefix("\n"), code)
+    return _start(plan, given, origin, source.removeprefix("\n"), code, found)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +118,8 @@ class _Code:
     choose: Callable[[Plan, Mapping[str, Any]], Choice]
     """Return what to send, from what the session's supervisor says of itself."""
     capture: Callable[[Plan, Choice], Any]
+    prepare: Callable[[], object] | None = None
+    """Does what needs no answer of the supervisor. Raises CaptureError."""
 
 
 def _of_cell(source: str, namespace: dict[str, Any], origin: Origin) -> _Code:
@@ -116,7 +130,7 @@ def _of_cell(source: str, namespace: dict[str, Any], origin: Origin) -> _Code:
     def capture(plan: Plan, choice: Choice) -> Any:
         return payload_of_cell(source, namespace, plan, origin, choice)
 
-    return _Code(choose, capture)
+    return _Code(choose, capture, lambda: _source.parse(source, origin.label, origin.flags))
 
 
 def describe_in_session(
@@ -169,12 +183,18 @@ def call_in_session(
         return payload_of_call(fn, args, kwargs, plan, origin, choice)
 
     name = getattr(fn, "__qualname__", repr(fn))
-    return _start(plan, given, origin, name, _Code(choose, capture))
+    return _start(plan, given, origin, name, _Code(choose, capture), check_session(plan, given))
 
 
-def _start(plan: Plan, given: Mapping[str, Any], origin: Origin, source: str, code: _Code) -> Run:
+def _start(
+    plan: Plan,
+    given: Mapping[str, Any],
+    origin: Origin,
+    source: str,
+    code: _Code,
+    found: StoredSession | None,
+) -> Run:
     assert plan.run.session is not None
-    found = check_session(plan, given)
     if found is None:
         with session_link.starting(plan.run.session):
             found = check_session(plan, given)  # another kernel may have started it meanwhile
@@ -186,7 +206,7 @@ def _start(plan: Plan, given: Mapping[str, Any], origin: Origin, source: str, co
                 session_link.wait_until_open(plan.run.session, run.folder)
                 return run
     plan = _plan_of(found, plan)
-    about = _ask_about(found, plan)
+    about = _ask_about(found, plan, code.prepare)
     choice = code.choose(plan, about)
     payload = code.capture(plan, choice)
     for note in choice.notes:
@@ -221,9 +241,11 @@ def _plan_of(found: StoredSession, plan: Plan) -> Plan:
     return dataclasses.replace(plan, world_size=found.world_size)
 
 
-def _ask_about(found: StoredSession, plan: Plan) -> dict[str, Any]:
+def _ask_about(
+    found: StoredSession, plan: Plan, meanwhile: Callable[[], object] | None = None
+) -> dict[str, Any]:
     message = {"ask": "about", "ranks": _ranks(plan), "restart": plan.run.session_restart}
-    return session_link.ask(found, message)
+    return session_link.ask(found, message, meanwhile)
 
 
 def _ranks(plan: Plan) -> list[int] | None:

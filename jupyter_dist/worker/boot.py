@@ -70,6 +70,7 @@ class Terminated(SystemExit):
     __module__, __qualname__ = "builtins", "SystemExit"
 
 
+@functools.cache
 def _libc() -> Any:
     return ctypes.CDLL(None)
 

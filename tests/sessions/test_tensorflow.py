@@ -88,3 +88,21 @@ def test_a_model_trains_on_with_its_weights(notebook: Notebook) -> None:
     weights = notebook.results(again)
     assert weights[0] == weights[1]
     assert pids() == before
+
+
+def test_the_next_collective_waits_until_each_rank_has_closed_the_old_ones(notebook: Notebook) -> None:
+    """Rank 0 succeeds in a cell in which rank 1 fails, and then takes long to renew its collectives."""
+    notebook.cell(BEGIN, "--session -np 2")
+    before = pids()
+    slow = (
+        "from tensorflow.python.eager import context\ncontext = context.context()\n"
+        "def slow(definition, enable=context.enable_collective_ops):\n"
+        "    time.sleep(0.5)\n    enable(definition)\n"
+        "if dist.rank() == 0: context.enable_collective_ops = slow\n"
+    )
+    notebook.cell(slow)
+    error = notebook.fails("if dist.rank() == 1: raise ValueError('planted')")
+    assert str(error).startswith("rank 1")
+    assert notebook.results(AGAIN) == [(0.0, 2.0), (1.0, 2.0)]
+    assert notebook.printed.count("The collectives of TensorFlow were ended") == 1
+    assert pids() == before

@@ -54,6 +54,22 @@ REFUSED = {
 }
 
 
+def test_flags_that_suited_the_last_session_are_checked_for_a_new_one(notebook: Notebook) -> None:
+    for _ in range(3):
+        notebook.cell("1", "--session -np 1")
+    notebook.plain("%dist close")
+    notebook.cell("1", "--session -np 2")
+    error = notebook.fails("1", "--session -np 1")
+    assert isinstance(error, InputError)
+    assert "The session 'main' has 2 ranks, not 1" in str(error)
+
+
+def test_a_cell_leaves_nothing_in_the_import_system(notebook: Notebook) -> None:
+    count = "import sys\n[len(part) for part in (sys.meta_path, sys.path, sys.path_hooks)]"
+    notebook.cell(count, "--session -np 1")
+    assert notebook.results(count) == notebook.results(count)
+
+
 def test_what_a_session_cannot_do_is_refused_with_one_error(notebook: Notebook) -> None:
     notebook.cell("held = 1", "--session -np 2")
     notebook.plain("%dist clusters add elsewhere --backend mpi")

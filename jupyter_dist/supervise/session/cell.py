@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,12 @@ from ...folder import RunFolder
 from ...job import Job, Poll, RankState, State
 from ...worker import layout
 from ..backend_calls import Call, failure_of
+from ..status_writer import log
 from .ranks import KeptRank, Ranks
 
 __all__ = ["CellCaller", "Preparation", "Request"]
+
+_CLOSE_LIMIT_S = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +64,6 @@ class Preparation:
     fresh: tuple[int, ...] = ()
     """Ranks whose process replaces one that has ended. They call the functions of `on_start`."""
     on_start: tuple[str, ...] = ()
-    closing: tuple[int, ...] = ()
-    """Ranks that close a process group that the user's code has opened."""
 
 
 class CellCaller:
@@ -77,10 +78,16 @@ class CellCaller:
         ranks: Ranks,
         look: Callable[[], None],
         fileno: int,
+        to_close: Callable[[Request], Collection[int]],
         prepare: Callable[[Request], Preparation],
     ) -> None:
+        """`to_close`: returns the ranks that close their process groups first. `prepare`: see `Recovery`."""
         self._request, self._ranks = request, ranks
-        self._look, self._fileno, self._prepare = look, fileno, prepare
+        self._look, self._fileno = look, fileno
+        self._to_close, self._prepare = to_close, prepare
+        self._closing: set[int] | None = None
+        """Ranks that have not closed their process groups yet; None before they were asked."""
+        self._close_by = 0.0
         waits = [rank in request.ranks for rank in range(request.job.world_size)]
         self._states = [
             RankState(rank, State.PENDING if waits[rank] else State.SUCCEEDED, local_rank=rank)
@@ -182,6 +189,8 @@ class CellCaller:
         if not self._ranks.processes.staged(self._request.folder):
             self._waits = "the cell's files are on their way to the hosts"
             return
+        if not self._groups_are_closed():
+            return
         if self._checks is None:
             self._checks = {}
             names = self._sent_again()
@@ -191,6 +200,24 @@ class CellCaller:
                 self._checks = {rank: [] for rank in self._request.ranks}
         if len(self._checks) == len(self._request.ranks):
             self._begin()
+
+    def _groups_are_closed(self) -> bool:
+        """Let ranks close broken process groups. Return whether they have.
+
+        Otherwise the first collective of a faster rank could meet the old group of another one. A rank whose
+        group does not close is killed.
+        """
+        if self._closing is None:
+            self._closing = set(self._to_close(self._request))
+            self._close_by = time.monotonic() + _CLOSE_LIMIT_S
+            for rank in sorted(self._closing):
+                self._ranks.send(rank, {"do": "close", "of": self._request.folder.id})
+        if self._closing:
+            self._waits = "the session's ranks are closing the process group that the last cell has broken"
+            if time.monotonic() > self._close_by:
+                log(f"the process groups of the ranks {sorted(self._closing)} do not close: they are killed")
+                self._ranks.kill(self._closing)
+        return not self._closing
 
     def _sent_again(self) -> list[str]:
         """Return the names of the payload that a rank has already, and that it gets anew."""
@@ -248,7 +275,6 @@ class CellCaller:
                     },
                     "keep": sorted(own | self._has_already(self._ranks.all[rank])),
                     "reopen": first.reopen,
-                    "close": rank in first.closing,
                     "tells": rank == self._request.ranks[0],
                     "notes": notes if rank == self._request.ranks[0] else (),
                     "on_start": on_start if rank in first.fresh else (),
@@ -286,6 +312,10 @@ class CellCaller:
         if message.get("of") != self._request.folder.id:
             return
         self.changed = True
+        if "closed" in message:
+            if self._closing is not None:
+                self._closing.discard(rank)
+            return
         if "changed" in message:
             if self._checks is not None:
                 self._checks[rank] = message["changed"]

@@ -28,9 +28,15 @@ _GRACE_S = 300.0
 
 
 class Waiting:
-    """A cell that waits for its turn. `ahead`: the line that says for what."""
+    """A cell that waits for its turn.
 
-    def __init__(self, request: Request, lock: Lock, warm: bool, me: Supervisor, ahead: str) -> None:
+    `ahead`: the line that says for what. `at_once`: it waits for nothing. `CellRun` then writes its state for
+    the first time, when the ranks have received the cell.
+    """
+
+    def __init__(
+        self, request: Request, lock: Lock, warm: bool, me: Supervisor, *, ahead: str, at_once: bool
+    ) -> None:
         self.request, self.lock = request, lock
         job = request.job
         ranks = RankState.all(job.world_size)
@@ -38,7 +44,8 @@ class Waiting:
         self.writer = StatusWriter(request.folder, status)
         self.requests = Requests(request.folder, job)
         self.writer.note(reason=ahead or None)
-        self.writer.write()
+        if not at_once:
+            self.writer.write()
 
     def ended(self) -> bool:
         """Write a heartbeat. Returns whether a user has stopped the cell before it began."""
@@ -103,7 +110,7 @@ class CellRun:
         self._server, self._waiting = server, waiting
         self.request = waiting.request
         self.caller = server.caller(waiting.request)
-        self._oom_kills = oom_kills()
+        self._oom_kills = 0
         self._outcome: Outcome | None = None
         self.failed = False
         """Whether a rank of the cell has not succeeded. Its process group may be broken."""
@@ -131,11 +138,13 @@ class CellRun:
         )
         writer.update(reason=None)
         attempt = Attempt(context, None)
-        usage = HostUsage(str(folder.path))
         woken = False
         try:
             # The first turn sends the cell to the ranks. Files are written afterwards.
             attempt.tick(time.monotonic(), woken=False)
+            self._oom_kills = oom_kills()
+            usage = HostUsage(str(folder.path))
+            writer.beat()
             keep_room(folder, job.world_size)
             self._server.began()
             while attempt.outcome is None:

@@ -24,12 +24,17 @@ class Recovery:
         """Ranks whose process group is broken, and was not opened by `dist.init()`."""
         self.on_start = ranks.on_start
 
+    def to_close(self, request: Request) -> tuple[int, ...]:
+        """Return the ranks that have to close their process groups before a cell. Changes nothing."""
+        if self._opens_group(request) or self._is_of_user:
+            return request.ranks
+        return tuple(rank for rank in request.ranks if rank in self._to_close)
+
     def prepare(self, request: Request) -> Preparation:
-        """Return what the ranks do before a cell that begins now."""
-        if self.broken and all(kept.group is None for kept in self._ranks.all):
+        """Return what the ranks do before a cell that begins now. The ranks of `to_close` have closed."""
+        if self._is_of_user:
             self._to_close = set(range(len(self._ranks.all)))
-        closing = tuple(rank for rank in request.ranks if rank in self._to_close)
-        self._to_close -= {*closing}
+        self._to_close -= {*request.ranks}
         reopen = self._group_to_open(request)
         lost = self._ranks.lost
         fresh = tuple(rank for rank in request.ranks if self._ranks.all[rank].fresh and rank in lost)
@@ -41,7 +46,7 @@ class Recovery:
         ]
         for rank in fresh:  # it stays in `lost` until it has called the functions for fresh ranks
             lost[rank] = []
-        return Preparation(dict(self._env), reopen, tuple(notes), fresh, tuple(self.on_start), closing)
+        return Preparation(dict(self._env), reopen, tuple(notes), fresh, tuple(self.on_start))
 
     def loss(self) -> str | None:
         """Return the sentence about the ranks that have ended, and about what they had."""
@@ -52,17 +57,26 @@ class Recovery:
         ]
         return f"{'; '.join(gone)}. The next cell starts a fresh process in its place." if gone else None
 
+    @property
+    def _is_of_user(self) -> bool:
+        """Whether the group is broken that the user's code has opened, if there is any."""
+        return self.broken and all(kept.group is None for kept in self._ranks.all)
+
+    def _opens_group(self, request: Request) -> bool:
+        """Return whether the ranks of a cell open the group of `dist.init()` again before the cell."""
+        lost = self.broken or any(kept.fresh for kept in self._ranks.all)
+        is_open = any(kept.group is not None for kept in self._ranks.all)
+        return lost and is_open and len(request.ranks) == len(self._ranks.all)
+
     def _group_to_open(self, request: Request) -> str | None:
         """Return the communicator of the process group to open before the cell; None if there is none."""
         groups = {kept.group for kept in self._ranks.all if kept.group is not None}
-        lost = self.broken or any(kept.fresh for kept in self._ranks.all)
-        if not lost or (groups and len(request.ranks) < len(self._ranks.all)):
-            return None
-        if self.broken:  # the stores of the earlier group may still have the ports
-            for name in _PORTS:
+        opens = self._opens_group(request)
+        if self.broken and (opens or not groups):
+            for name in _PORTS:  # the stores of the earlier group may still have the ports
                 self._env[name] = str(self._ranks.processes.free_port())
-        self.broken = False
-        return min(groups, default=None)
+            self.broken = False
+        return min(groups) if opens else None
 
 
 def _listed(names: list[str]) -> str:

@@ -98,7 +98,10 @@ class Server:
         self._cells.add(folder.id)
         self._seen.update(message.get("seen", {}))
         request = Request.of(folder, job, self.job.world_size, message)
-        self._waiting.append(Waiting(request, lock, self._warm, self._me, self._ahead()))
+        ahead = self._ahead()
+        at_once = not ahead and self.ranks.ready(request.ranks)
+        waiting = Waiting(request, lock, self._warm, self._me, ahead=ahead, at_once=at_once)
+        self._waiting.append(waiting)
         if self._present is not None:
             self.write()
 
@@ -159,7 +162,8 @@ class Server:
         return self._ending
 
     def caller(self, request: Request) -> CellCaller:
-        return CellCaller(request, self.ranks, self.look, self._selector.fileno(), self._recovery.prepare)
+        fileno, recovery = self._selector.fileno(), self._recovery
+        return CellCaller(request, self.ranks, self.look, fileno, recovery.to_close, recovery.prepare)
 
     def look(self) -> None:
         """Process what has arrived, and look after the ranks. Never blocks."""
@@ -178,14 +182,14 @@ class Server:
             if self._present is not None:
                 self._present.caller.died(rank)
         self.guard.watch(self.ranks.pids)
+        for waiting in [one for one in self._waiting if one.ended()]:
+            self._waiting.remove(waiting)
+            self.write()
         for key, _ in self._selector.select(0):
             if key.fileobj is self._listener:
                 self._accept()
             elif key.data is not None:
                 self._read(key.fileobj, key.data)
-        for waiting in [one for one in self._waiting if one.ended()]:
-            self._waiting.remove(waiting)
-            self.write()
         if ended or time.monotonic() - self._beaten > _BEAT_S:
             self.write()
 

@@ -25,7 +25,8 @@ def install() -> None:
     """Replace the functions, now or when the libraries are imported. Imports neither library."""
     # A figure of plotly then returns its data, which JupyterLab draws, and opens no browser.
     os.environ.setdefault("PLOTLY_RENDERER", "plotly_mimetype")
-    AfterImport((_IPYTHONS, _PYPLOT), _patch).install()
+    if _finder not in sys.meta_path:  # each cell of a session calls this
+        _finder.install()
 
 
 def _patch(name: str, module: ModuleType) -> None:
@@ -36,6 +37,9 @@ def _patch(name: str, module: ModuleType) -> None:
                 _replace(getattr(module, function, None), ours)
         else:
             _patch_pyplot(module)
+
+
+_finder = AfterImport((_IPYTHONS, _PYPLOT), _patch)
 
 
 def _replace(theirs: Any, ours: Any) -> None:

@@ -9,7 +9,7 @@ import re
 import types
 from typing import Any, NamedTuple
 
-__all__ = ["CodeNames", "code_names", "words_in"]
+__all__ = ["CodeNames", "code_names", "statement_names", "words_in"]
 
 
 class CodeNames(NamedTuple):
@@ -40,6 +40,16 @@ def code_names(code: types.CodeType, *, class_body: bool = False, later: bool = 
 
     With `later=False`, nested functions are left out, because they run only when they are called.
     """
+    return _names(code, class_body, later)
+
+
+@functools.lru_cache(maxsize=256)
+def statement_names(code: types.CodeType, *, later: bool = True) -> CodeNames:
+    """Return what `code_names` returns. Call this for statements, which few cells have in common."""
+    return _names(code, False, later)
+
+
+def _names(code: types.CodeType, class_body: bool, later: bool) -> CodeNames:
     reads: set[str] = set()
     writes: set[str] = set()
     imports: set[str] = set()
@@ -71,7 +81,11 @@ def code_names(code: types.CodeType, *, class_body: bool = False, later: bool = 
             imports |= inner.imports
             words |= inner.words
             texts |= inner.texts
-    return CodeNames(*map(frozenset, (reads, writes, imports, words, texts)))
+    found = (reads, writes, imports, words, texts)
+    return CodeNames(*(frozenset(names) if names else _NONE for names in found))
+
+
+_NONE = frozenset[str]()
 
 
 def words_in(value: Any, depth: int = 3) -> set[str]:

@@ -68,6 +68,7 @@ def remove(folder: str) -> None:
     hook = _hooks.pop(folder, None)
     if hook in sys.path_hooks:
         sys.path_hooks.remove(hook)
+    sys.path_importer_cache.pop(folder, None)
 
 
 def _from(code: types.CodeType, file: str) -> types.CodeType:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import sys
 import threading
 import time
@@ -18,7 +17,6 @@ from typing import Any
 
 from ..horovod.rendezvous import peers
 from ..import_hooks import call
-from ..output import events
 from ..patching import wrap
 
 __all__ = ["close", "leave", "watch"]
@@ -82,12 +80,15 @@ def leave() -> None:
     peers.let_go()
 
 
-def close() -> None:
-    """Shut Horovod down if it is open. The next `hvd.init()` of all ranks opens it again."""
+def close() -> str | None:
+    """Shut Horovod down if it is open. The next `hvd.init()` of all ranks opens it again.
+
+    Returns the note for the user; None if Horovod was not open.
+    """
     global _has_left
     leave()
     if not _has_left:
-        return
+        return None
     for one in _opened:
         one.shutdown()
     _opened.clear()
@@ -98,9 +99,7 @@ def close() -> None:
         # fewer operations.
         module.shutdown()
         _reset_optimizers()
-    writer = events.writer()
-    if writer is not None and os.environ["RANK"] == "0":
-        writer.note(_NOTE)
+    return _NOTE
 
 
 def _reset_optimizers() -> None:

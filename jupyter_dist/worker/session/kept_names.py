@@ -19,7 +19,6 @@ from typing import Any
 from .. import listing, payload
 from ..output import events
 from ..pickling.lazy_names import LazyNames
-from ..pickling.used_names import code_names
 from ..rank import shipped_modules
 from ..settings import OBJECTS
 from . import process_group
@@ -59,8 +58,8 @@ class KeptNames:
         self._ids: dict[str, int] = {}
         self._before: dict[str, Callable[[], Any]] = {}
         """References to the values, before the cell, of names that its code assigns."""
-        self._writes: frozenset[str] = frozenset()
-        self._mentioned: frozenset[str] = frozenset()
+        self._cell: tuple[str, str, int] | None = None
+        """The source, the file name and the compiler flags of the present cell; None for a call."""
         self.installed: list[str] = []
         """Names that the notebook has sent with the present cell."""
 
@@ -150,26 +149,31 @@ class KeptNames:
     def begin(self, header: Mapping[str, Any]) -> None:
         """Note what the names refer to, right before the cell's code runs."""
         self._ids = self._identities()
-        self._writes = self._mentioned = frozenset()
+        self._cell = None
         self._before = {}
         if header["kind"] == "cell":
-            flags = header["flags"]
-            tree = ast.parse(header["source"], header["filename"])
-            code = compile(tree, header["filename"], "exec", flags, dont_inherit=True)
-            self._writes = _surely_assigned(tree)
-            for name in code_names(code).writes & self._ids.keys():
-                reference = _reference(self.main.__dict__[name], may_hold=name not in self._writes)
+            self._cell = header["source"], header["filename"], header["flags"]
+            written = self._ids.keys() & header["writes"]
+            surely = _surely_assigned(header["source"]) if written else frozenset()
+            for name in written:
+                reference = _reference(self.main.__dict__[name], may_hold=name not in surely)
                 if reference is not None:
                     self._before[name] = reference
-            self._mentioned = frozenset(code.co_names)
 
     def explain(self, error: BaseException) -> None:
         """Add a note to an error of the cell for each name whose object has an old class.
 
         The notebook has defined the class again since the object was made.
         """
+        if self._cell is None:
+            return
+        source, filename, flags = self._cell
+        try:
+            code = compile(source, filename, "exec", flags, dont_inherit=True)
+        except (SyntaxError, ValueError):  # the error itself, if the ranks have an older Python
+            return
         space = self.main.__dict__
-        for name in sorted(self._mentioned & space.keys()):
+        for name in sorted(space.keys() & code.co_names):
             with contextlib.suppress(Exception):  # code of the user's classes; an error without notes
                 self._explain(error, name, space[name])
 
@@ -202,8 +206,8 @@ class KeptNames:
         # A loop that assigns a name twice can place the second value where the first one was.
         found |= {name for name in self._before.keys() & now.keys() if id(self._before[name]()) != now[name]}
         self._before = {}
-        if succeeded:
-            found |= self._writes & now.keys()
+        if succeeded and self._cell is not None:
+            found |= _surely_assigned(self._cell[0]) & now.keys()
         found |= forced & now.keys()
         forced.clear()
         for name in found:
@@ -234,10 +238,10 @@ def _reference(value: object, *, may_hold: bool) -> Callable[[], Any] | None:
         return (lambda: value) if may_hold or not isinstance(value, list | dict | tuple) else None
 
 
-def _surely_assigned(cell: ast.Module) -> frozenset[str]:
-    """Return the names that the cell assigns if it runs to its end."""
+def _surely_assigned(source: str) -> frozenset[str]:
+    """Return the names that a cell assigns if it runs to its end."""
     found: set[str] = set()
-    waiting: list[ast.AST] = [*cell.body]
+    waiting: list[ast.AST] = [*ast.parse(source).body]
     while waiting:
         each = waiting.pop()
         if isinstance(each, ast.Name):

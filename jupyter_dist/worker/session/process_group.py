@@ -38,14 +38,18 @@ def leave() -> None:
             module.leave()
 
 
-def close() -> str | None:
-    """Close all groups. Returns the communicator of torch's group; None if none was open."""
+def close() -> tuple[str | None, list[str]]:
+    """Close all groups. Returns the communicator of torch's group, and notes for the user.
+
+    The communicator is None if no group of torch was open.
+    """
+    notes = []
     for module in (horovod_group, tensorflow_collectives):
         try:
-            module.close()
+            notes.append(module.close())
         except Exception:  # the rank must not end: it has the names
             traceback.print_exc()
-    return gloo_sockets.close_group()
+    return gloo_sockets.close_group(), [note for note in notes if note is not None]
 
 
 def begin_cell(main: Mapping[str, Any], *, reopen: str | None) -> None:

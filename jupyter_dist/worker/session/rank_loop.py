@@ -1,8 +1,9 @@
 """The main loop of a session's rank: one cell after the other, until the session ends.
 
-The session's supervisor sends these messages, and the rank answers two of them:
+The session's supervisor sends these messages, and the rank answers three of them:
 
     {"do": "check", "names": […]}      → {"changed": […]}: which of the notebook's names have changed here
+    {"do": "close"}     → {"closed": true}: close the process groups, because another rank has failed
     {"do": "cell", "run", "folder", "env", "keep", "reopen"}   → {"done": exit code, …}
     {"do": "leave", "of", "signal"}   signal the cell, and leave the collectives that wait for another rank
     {"do": "end"}       end the process
@@ -35,6 +36,10 @@ __all__ = ["serve"]
 
 
 _CLOSE_GROUP_S = 5.0
+_OWN_GROUP = (
+    "The process group was closed, because a cell has failed. Open it again with init_process_group(). A "
+    "group of dist.init() opens again by itself."
+)
 
 
 class _Requests:
@@ -80,7 +85,9 @@ class _Rank:
         self._sending = threading.Lock()
         self._requests = _Requests()
         self._closed = False
-        """Whether the last cell has failed, and its groups are closed."""
+        """Whether the groups are closed since the last cell."""
+        self._notes: list[str] = []
+        """Notes on groups that were closed, until a cell's events show them."""
         self._reader = threading.Thread(target=self._read, name="jupyter-dist-session", daemon=True)
         self._reader.start()
         self._threads = thread_output.install()
@@ -93,6 +100,12 @@ class _Rank:
                 return
             if message["do"] == "check":
                 self._send({"of": message["of"], "changed": self._names.changed(message["names"])})
+                continue
+            if message["do"] == "close":
+                if not self._closed:
+                    self._group(closed=True)
+                self._closed = True
+                self._send({"of": message["of"], "closed": True})
                 continue
             code, orderly = self._run(message)
             if os.getpid() != self._pid:  # a process that the cell has forked
@@ -110,15 +123,8 @@ class _Rank:
             tensorboard.renew()
             boot.move(Path(message["folder"]))
             self._requests.begin(os.path.basename(message["run"]))
-            for note in message["notes"]:
-                writer = events.writer()
-                if writer is not None:
-                    writer.note(note)
+            self._show([*message["notes"], *self._notes])
             self._names.first, self._names.tells = message["on_start"], message["tells"]
-            lost = message["close"] or message["reopen"] is not None
-            # This rank has succeeded in a cell in which another rank has failed.
-            if lost and not self._closed:
-                self._group(closed=True)
             self._closed = False
             process_group.begin_cell(self._names.main.__dict__, reopen=message["reopen"])
             code, orderly = cell.run(Path(message["run"]), Path(message["folder"]), self._names)
@@ -134,6 +140,7 @@ class _Rank:
         self._requests.end()
         failed = code != 0
         group, self._closed = self._group(closed=failed), failed
+        self._show(self._notes)
         main_snapshot.clear()
         boot.flush()
         events.close()
@@ -162,16 +169,24 @@ class _Rank:
 
         `closed`: close the group first, and those of Horovod and TensorFlow.
         """
-        group = process_group.close() if closed else gloo_sockets.communicator()
-        if cell_state.opened_group or group is None:
-            return group
+        if not closed:
+            group = gloo_sockets.communicator()
+            return group if cell_state.opened_group else None
+        group, notes = process_group.close()
+        own = group is not None and not cell_state.opened_group
+        if own:
+            notes.append(_OWN_GROUP)
+        if os.environ["RANK"] == "0":
+            self._notes += notes
+        return None if own else group
+
+    def _show(self, notes: list[str]) -> None:
+        """Show notes in the present cell. Those that this rank has kept are then shown."""
         writer = events.writer()
-        if closed and writer is not None and os.environ["RANK"] == "0":
-            writer.note(
-                "The process group was closed, because a cell has failed. Open it again with "
-                "init_process_group(). A group of dist.init() opens again by itself."
-            )
-        return None
+        if writer is not None:
+            for note in notes:
+                writer.note(note)
+            self._notes = []
 
     def _send(self, message: Mapping[str, Any]) -> None:
         with self._sending:

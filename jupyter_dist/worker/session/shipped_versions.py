@@ -24,7 +24,8 @@ class ShippedVersions:
         A version is noted once.
         """
         changed = []
-        for path in sorted(Path(folder).rglob("*.py")):
+        paths = sorted(Path(folder).rglob("*.py"))
+        for path in paths:
             relative = str(path.relative_to(folder))
             name = relative.removesuffix(".py").replace(os.sep, ".").removesuffix(".__init__")
             file = getattr(sys.modules.get(name), "__file__", None)
@@ -37,7 +38,8 @@ class ShippedVersions:
             if present != imported and self._noted.get(name) != present:
                 self._noted[name] = present
                 changed.append(name)
-        self._folders.add(folder)
+        if paths:
+            self._folders.add(folder)
         return _told(changed) if changed else None
 
     def present(self, value: Any) -> Any:

@@ -80,11 +80,14 @@ def leave() -> None:
         enabled[0].abort_collective_ops(errors.CANCELLED, "the cell was stopped, or another rank has failed")
 
 
-def close() -> None:
-    """End the collectives of this process. The next strategy of all ranks gets new ones."""
+def close() -> str | None:
+    """End the collectives of this process. The next strategy of all ranks gets new ones.
+
+    Returns the note for the user; None if there were no collectives.
+    """
     global _enabled
     if _enabled is None:
-        return
+        return None
     leave()
     context, server_def = _enabled
     _enabled = None
@@ -96,6 +99,4 @@ def close() -> None:
         logger.disabled = before
     sys.modules[_STRATEGY].CollectiveAllReduceStrategy._collective_key_base = 0  # as in a fresh rank
     strategies.forget()
-    writer = events.writer()
-    if writer is not None and os.environ["RANK"] == "0":
-        writer.note(_NOTE)
+    return _NOTE

@@ -35,12 +35,31 @@ def test_a_group_that_works_stays(ranks: Ranks, tmp_path: Path) -> None:
 def test_a_broken_group_opens_once_on_another_port(ranks: Ranks, tmp_path: Path) -> None:
     recovery = Recovery(ranks)
     recovery.broken = True
+    assert recovery.to_close(request(tmp_path, 0)) == ()  # the other rank would be missing
+    assert recovery.to_close(request(tmp_path, 0, 1)) == (0, 1)
     some = recovery.prepare(request(tmp_path, 0))
-    assert (some.reopen, recovery.broken) == (None, True)  # the other rank would be missing
+    assert (some.reopen, recovery.broken) == (None, True)
     first = recovery.prepare(request(tmp_path, 0, 1))
     assert (first.reopen, [*first.env]) == ("gloo", ["MASTER_PORT", "HOROVOD_GLOO_RENDEZVOUS_PORT"])
     second = recovery.prepare(request(tmp_path, 0, 1))
     assert (second.reopen, second.env) == (None, first.env)
+
+
+def test_each_rank_closes_a_broken_group_of_the_user_before_its_next_cell(
+    ranks: Ranks, tmp_path: Path
+) -> None:
+    for kept in ranks.all:
+        kept.group = None
+    recovery = Recovery(ranks)
+    recovery.broken = True
+    one, both = request(tmp_path, 0), request(tmp_path, 0, 1)
+    for _ in range(2):  # the first cell may be stopped before it begins
+        assert recovery.to_close(both) == (0, 1)
+        assert recovery.to_close(one) == (0,)
+    recovery.prepare(one)
+    assert (recovery.to_close(one), recovery.to_close(both)) == ((), (1,))
+    recovery.prepare(both)
+    assert recovery.to_close(both) == ()
 
 
 def test_a_fresh_rank_is_named_once_with_what_was_lost(ranks: Ranks, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy
 import pytest
 
+from jupyter_dist.capture.source import parse
 from jupyter_dist.worker.session.kept_names import KeptNames
 
 
@@ -19,7 +20,9 @@ def kept() -> Iterator[KeptNames]:
 
 
 def assigned(kept: KeptNames, code: str, *, succeeds: bool = True) -> list[str]:
-    kept.begin({"kind": "cell", "source": code, "filename": "In[1]", "flags": 0})
+    cell = parse(code, "In[1]")
+    header = {"source": code, "filename": cell.filename, "flags": cell.flags, "writes": [*cell.writes]}
+    kept.begin({"kind": "cell", **header})
     try:
         exec(code, kept.main.__dict__)
     except ZeroDivisionError:
