@@ -1,94 +1,93 @@
-/** Which columns the table of runs has. */
-import { button, el } from '../run/dom';
+/** The menu of the columns of the table of runs. It stays open while columns are chosen. */
+import { MenuSvg } from '@jupyterlab/ui-components';
+import { CommandRegistry } from '@lumino/commands';
+import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
+import { button } from '../run/dom';
 import type { Trans } from '../run/trans';
 import type { IColumn } from './columns';
 
-export class ColumnChoice {
-  readonly node: HTMLElement;
-  private readonly _list = el('div', { class: 'jpd-columns-list' });
-  private readonly _usual: HTMLButtonElement;
-  private readonly _summary: HTMLElement;
-  private _key = '';
+const COLUMN = 'jupyter-dist:table-column';
+const HEADING = 'jupyter-dist:table-heading';
+const DEFAULT = 'jupyter-dist:table-default-columns';
+const KINDS = ['run', 'param', 'metric', 'extreme'] as const;
+
+export class ColumnMenu {
+  /** The button that opens the menu. */
+  readonly node: HTMLButtonElement;
+  private readonly _commands = new CommandRegistry();
+  readonly menu = new MenuSvg({ commands: this._commands });
+  private _columns: readonly IColumn[] = [];
+  private _shown: readonly string[] = [];
+  /** Whether the columns are others than the usual ones. */
+  private _own = false;
 
   constructor(
     private readonly _trans: Trans,
-    private readonly _signal: AbortSignal,
+    signal: AbortSignal,
     /** Called with the ids of what is to be shown; with null for what is usual. */
-    private readonly _changed: (ids: string[] | null) => void
+    changed: (ids: string[] | null) => void
   ) {
-    this._usual = button(
-      { label: _trans('Default columns'), text: _trans('Default columns') },
-      () => this._changed(null),
-      _signal
-    );
-    this._summary = el('summary', { class: 'jpd-button' }, _trans('Columns'));
-    const details = el(
-      'details',
-      { class: 'jpd-columns' },
-      this._summary,
-      el('div', { class: 'jpd-columns-box' }, this._list, this._usual)
-    );
-    this.node = details;
-    // As a menu it goes when one looks elsewhere.
-    document.addEventListener(
-      'pointerdown',
-      event => {
-        if (!details.contains(event.target as Node)) {
-          details.open = false;
-        }
+    const label = _trans('Columns');
+    this.node = button({ label, text: label }, () => this._open(), signal);
+    this.node.setAttribute('aria-haspopup', 'menu');
+    const describedBy = { args: { type: 'object', properties: { id: { type: 'string' } } } };
+    const labelOf = ({ label }: ReadonlyPartialJSONObject) => String(label);
+    this._commands.addCommand(COLUMN, {
+      label: labelOf,
+      isToggleable: true,
+      isToggled: ({ id }) => this._shown.includes(String(id)),
+      execute: ({ id }) => {
+        const others = this._shown.filter(one => one !== id);
+        changed(others.length < this._shown.length ? others : [...others, String(id)]);
+        this._open(String(id));
       },
-      { signal: _signal, capture: true }
-    );
-    details.addEventListener(
-      'keydown',
-      event => {
-        if (event.key === 'Escape' && details.open) {
-          details.open = false;
-          this._summary.focus();
-          event.stopPropagation();
-        }
-      },
-      { signal: _signal }
-    );
+      describedBy
+    });
+    this._commands.addCommand(HEADING, {
+      label: labelOf,
+      isEnabled: () => false,
+      execute: () => undefined,
+      describedBy
+    });
+    this._commands.addCommand(DEFAULT, {
+      label: _trans('Default columns'),
+      isEnabled: () => this._own,
+      execute: () => changed(null),
+      describedBy
+    });
+    this.menu.aboutToClose.connect(() => this.node.focus());
+    signal.addEventListener('abort', () => this.menu.dispose());
   }
 
   update(columns: readonly IColumn[], shown: readonly string[], own: boolean): void {
-    this._usual.disabled = !own;
-    const key = JSON.stringify(columns.map(one => one.id));
-    if (key !== this._key) {
-      this._key = key;
-      this._make(columns);
-    }
-    for (const box of this._boxes()) {
-      box.checked = shown.includes(box.value);
-    }
+    this._columns = columns;
+    this._shown = shown;
+    this._own = own;
   }
 
-  private _boxes(): HTMLInputElement[] {
-    return [...this._list.querySelectorAll('input')];
-  }
-
-  private _make(columns: readonly IColumn[]): void {
+  /** Open the menu, at the item of a column that was chosen in it. */
+  private _open(chosen?: string): void {
+    const trans = this._trans;
     const titles = {
-      run: this._trans('Run'),
-      param: this._trans('Parameters'),
-      metric: this._trans('Metrics: last value'),
-      extreme: this._trans('Metrics: lowest and highest value')
+      run: trans('Run'),
+      param: trans('Parameters'),
+      metric: trans('Metrics: last value'),
+      extreme: trans('Metrics: lowest and highest value')
     };
-    const parts = (['run', 'param', 'metric', 'extreme'] as const).map(kind => {
-      const boxes = columns
-        .filter(one => one.kind === kind && one.id !== 'name')
-        .map(one => {
-          const box = el('input', { type: 'checkbox', value: one.id });
-          const tell = () =>
-            this._changed(['name', ...this._boxes().flatMap(b => (b.checked ? b.value : []))]);
-          box.addEventListener('change', tell, { signal: this._signal });
-          return el('label', { title: one.label }, box, one.label);
-        });
-      return boxes.length
-        ? el('fieldset', {}, el('legend', { class: 'jpd-muted' }, titles[kind]), ...boxes)
-        : null;
-    });
-    this._list.replaceChildren(...parts.filter(part => part !== null));
+    this.menu.clearItems();
+    this.menu.addItem({ command: DEFAULT });
+    for (const kind of KINDS) {
+      const own = this._columns.filter(one => one.kind === kind && one.id !== 'name');
+      if (own.length) {
+        this.menu.addItem({ type: 'separator' });
+        this.menu.addItem({ command: HEADING, args: { label: titles[kind] } });
+        own.forEach(({ id, label }) => this.menu.addItem({ command: COLUMN, args: { id, label } }));
+      }
+    }
+    const { left, bottom } = this.node.getBoundingClientRect();
+    this.menu.open(left, bottom);
+    if (chosen !== undefined) {
+      this.menu.activeIndex = this.menu.items.findIndex(({ args }) => args.id === chosen);
+    }
   }
 }
