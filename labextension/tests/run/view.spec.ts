@@ -502,6 +502,9 @@ describe('the logs', () => {
     press(search, 'Enter');
     expect(text(node, '.jpd-hits')).toBe('2/4');
     await vi.waitFor(() => expect(text(node, '.jpd-row-current .jpd-text')).toBe('needle 500'));
+    // Enter that accepts a word of an input method is no step.
+    press(search, 'Enter', { isComposing: true });
+    expect(text(node, '.jpd-hits')).toBe('2/4');
     expect(text(node, '.jpd-row-current mark')).toBe('needle');
     press(search, 'Enter', { shiftKey: true });
     expect(text(node, '.jpd-hits')).toBe('1/4');
