@@ -23,7 +23,7 @@ import { attempt, changeSession, mayDiscard, removeCluster, removeRun, stopRun }
 import { CardMenu } from './cardmenu';
 import { ClustersSection, type ITarget } from './clusters';
 import { ClusterForm } from './form';
-import { FIRST_CELL, insertCell, insertSource, sessionCell } from './insert';
+import { cellFor, FIRST_CELL, insertSource, sessionCell } from './insert';
 import { RunsSection } from './runs';
 import { Sessions } from './sessions';
 
@@ -197,10 +197,7 @@ export class DistributedPanel extends SidePanel {
   }
 
   insert(target: ITarget): void {
-    const { front } = this._dist.notebooks;
-    if (front) {
-      void insertCell(front, target);
-    }
+    this.install(cellFor(target));
   }
 
   /** Insert a cell as it is. */
