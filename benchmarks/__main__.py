@@ -13,6 +13,7 @@ from pathlib import Path
 from . import (
     _machine,
     browser,
+    browser_charts,
     browser_displays,
     capture_cell,
     first_line,
@@ -56,6 +57,7 @@ _BENCHMARKS = {
     "browser-media": browser_displays.media,
     "browser-flood": browser.flood,
     "browser-curves": browser.curves,
+    "browser-charts": browser_charts.charts,
     "browser-runs": browser.runs,
     "live-curves": live_curves.benchmark,
 }

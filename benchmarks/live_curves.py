@@ -17,10 +17,10 @@ from tests.rigs.run_maker import RunMaker
 
 from ._race import Benchmark, Column, Contender, Measure
 
-__all__ = ["benchmark"]
+__all__ = ["RANKS", "STEPS_PER_S", "benchmark", "log"]
 
-_RANKS, _METRICS = 16, 24
-_STEPS_PER_S = 10
+RANKS, _METRICS = 16, 24
+STEPS_PER_S = 10
 _PAUSE_S = 0.2
 """The view asks again this long after it asked, or as soon as the answer is there."""
 
@@ -48,9 +48,9 @@ def benchmark(quick: bool = False) -> Benchmark:
 
 @contextlib.contextmanager
 def _measured(place: Path, steps: int, seconds: float, *, whole: bool) -> Iterator[Measure]:
-    made = RunMaker(place, _RANKS, began=time.time())
-    for rank in range(_RANKS):
-        _log(made, rank, range(steps))
+    made = RunMaker(place, RANKS, began=time.time())
+    for rank in range(RANKS):
+        log(made, rank, range(steps))
     done = steps
     asked: dict[str, Any] = {"points": 2000, "ranks": "all"} if whole else {"points": 720}
     version = curves.curves(made.folder, **asked)["version"]
@@ -60,9 +60,9 @@ def _measured(place: Path, steps: int, seconds: float, *, whole: bool) -> Iterat
         sent, took, behind = 0, [], []
         began, first = time.perf_counter(), done
         while (now := time.perf_counter()) - began < seconds:
-            due = first + int((now - began) * _STEPS_PER_S)
-            for rank in range(_RANKS):
-                _log(made, rank, range(done, due))
+            due = first + int((now - began) * STEPS_PER_S)
+            for rank in range(RANKS):
+                log(made, rank, range(done, due))
             done = max(done, due)
             answer = curves.curves(made.folder, **asked, since=None if whole else version)
             version = answer["version"]
@@ -77,7 +77,8 @@ def _measured(place: Path, steps: int, seconds: float, *, whole: bool) -> Iterat
     yield measure
 
 
-def _log(made: RunMaker, rank: int, steps: range) -> None:
+def log(made: RunMaker, rank: int, steps: range) -> None:
+    """Append these steps of all metrics to a rank's events."""
     lines = []
     for step in steps:
         values = {f"part/metric_{name}": random.random() for name in range(_METRICS)}

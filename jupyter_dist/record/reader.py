@@ -111,7 +111,7 @@ def _stored(folder: RunFolder) -> Status:
         return dataclasses.replace(
             found,
             state=State.UNWATCHED,
-            reason="the supervisor is gone; the ranks go on for a while: attach to the run to take it on",
+            reason="the supervisor is gone; its ranks may still run: attach to the run to supervise it",
         )
     ranks = tuple(rank.over(State.LOST, found.heartbeat) for rank in found.ranks)
     return dataclasses.replace(

@@ -165,7 +165,6 @@ def _file_name(
     if file is not None:
         return f"{id}-{file}"
     part = f"-rank-{rank}" if rank is not None else f"-{launcher}" if launcher is not None else ""
-    # Users see attempts counted from 1.
     return f"{id}{part}{'' if attempt is None else f'-attempt-{attempt}'}.log"
 
 

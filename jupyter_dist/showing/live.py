@@ -232,7 +232,7 @@ class _Follower:
             self._view.note = f"{one_line(status.reason or 'unwatched', 200)}; {failure_report.cure(status)}"
             return False
         self._taken_on = True
-        self._view.note = "its supervisor is gone; another one takes the run on …"
+        self._view.note = "the supervisor of the run is gone; starting a new one …"
         self._screen.show(self._view, True)
         try:
             submission.resume(self._folder)

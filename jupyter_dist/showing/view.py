@@ -91,11 +91,13 @@ class View:
         return changed or before != (self._state_shown(), self.stall_text)
 
     def _state_shown(self) -> tuple[object, ...] | None:
-        """Return what a status line shows besides the time. It only counts the ranks of a pending run."""
+        """Return what a status line shows besides the time. Of a pending run it shows the number of ranks."""
         status = self.status
         if status is None:
             return None
-        return status.state, None if status.state is State.PENDING else status.ranks, status.reason
+        pending = status.state is State.PENDING
+        ranks = rank_count(self.job, status) if pending else status.ranks
+        return status.state, ranks, status.reason
 
     def _newest(self, lines: list[Line]) -> list[Line]:
         """Return all lines, or the newest of every rank if there are too many to read."""

@@ -7,7 +7,7 @@ import { distributedIcon, tableIcon } from './icons';
 import { ended, type IRunSummary } from './run/source';
 import { attempt, cleanRuns, stopRun } from './sidebar/ask';
 import { FIRST_CELL, insertSource } from './sidebar/insert';
-import { age, basename, stateName } from './sidebar/marks';
+import { age, basename, stateOf } from './sidebar/marks';
 import type { IDistributed, IDistributedPanel, IRunOpener } from './tokens';
 
 export const CommandIDs = {
@@ -186,7 +186,7 @@ export function addCommands(
       [
         `${index + 1}. ${run.name}`,
         run.notebook && basename(run.notebook),
-        stateName(run.state, trans),
+        stateOf(run, trans),
         age(now - run.created, trans)
       ]
         .filter(Boolean)

@@ -34,7 +34,9 @@ export class Places implements IPlaces {
     const front = panel ?? this._notebooks?.currentWidget;
     const found = front && cellOf(front, Number(executed[1]), panel && own ? from : null);
     if (!front || !found) {
-      throw new Error(`No notebook that is open has a cell ${place.label} any more.`);
+      throw new Error(
+        `No open notebook has the cell ${place.label}. Open the notebook of this run, or run the cell again.`
+      );
     }
     this._app.shell.activateById(front.id);
     await reveal(front.content, found, place.line);

@@ -7,7 +7,7 @@ import { placeText } from './run/context';
 import { translating } from './run/trans';
 import { ended, type IRunSummary } from './run/source';
 import { stopRun } from './sidebar/ask';
-import { basename, stateName } from './sidebar/marks';
+import { basename, stateOf } from './sidebar/marks';
 import type { IDistributed, IRunOpener } from './tokens';
 
 export class RunningRuns implements IRunningSessions.IManager {
@@ -62,7 +62,7 @@ export class RunningRuns implements IRunningSessions.IManager {
       icon: () => distributedIcon,
       label: () => run.name,
       labelTitle: () =>
-        [trans.__('%1: %2', run.name, stateName(run.state, trans)), run.notebook, run.id]
+        [trans.__('%1: %2', run.name, stateOf(run, trans)), run.notebook, run.id]
           .filter(Boolean)
           .join('\n'),
       detail: () =>

@@ -14,7 +14,7 @@ import type { IRunActions } from './run/about';
 import { keepKeys } from './run/keys';
 import { Places } from './places';
 import { RunMenu } from './runmenu';
-import type { IDisposable } from './run/source';
+import type { IDisposable, IRunSummary } from './run/source';
 import { translating } from './run/trans';
 import type { RunLists } from './model/runlists';
 import type { IServer } from './model/server';
@@ -162,15 +162,16 @@ export class RunTabs implements IRunOpener {
     const tab = this._tab(ids, make);
     const names = new Map<string, string>();
     // Also another page may give a run its name.
+    const tell = ({ id, name }: IRunSummary) => {
+      names.set(id, name);
+      const told = [...new Set(ids.flatMap(id => names.get(id) ?? []))].join(', ');
+      tab.title.label = single ? told : this._trans.__('Compare %1', told);
+    };
     const watches = sources.map(source =>
-      source.watch(change => {
-        if (change.kind === 'run') {
-          names.set(change.run.id, change.run.name);
-          const told = [...new Set(ids.flatMap(id => names.get(id) ?? []))].join(', ');
-          tab.title.label = single ? told : this._trans.__('Compare %1', told);
-        }
-      })
+      source.watch(change => change.kind === 'run' && tell(change.run))
     );
+    // Of a run that others watch already, nothing is told before it changes.
+    sources.forEach(source => void source.run().then(tell, () => undefined));
     tab.disposed.connect(() => watches.forEach(watch => watch.dispose()));
     tab.title.icon = single ? distributedIcon : compareIcon;
     tab.title.label = single ? this._trans.__('Run') : this._trans.__('Compare');

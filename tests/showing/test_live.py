@@ -544,6 +544,9 @@ def test_the_first_lines_are_drawn_at_once(own_folders: Path) -> None:
     assert shown().startswith("pending")
     made.write(ranks=pending)
     assert shown() == "", "the supervisor has written its state, which looks the same"
+    more = RankState.all(made.job.world_size + 1)
+    made.write(ranks=more)
+    assert f"{len(more)} ranks" in shown(), "a rank has joined before the run began"
     made.write(state=State.RUNNING, ranks=tuple(replace(rank, state=State.RUNNING) for rank in pending))
     assert shown().startswith("running")
     made.print(0, "first\n")

@@ -401,10 +401,10 @@ class Sidebar:
         return self.rows.filter(has=self.node.page.get_by_role("button", name=remove_or_stop))
 
     def card(self, name: str) -> Locator:
-        menu = self.node.page.get_by_role("button", name=f"More for {name}", exact=True)
+        menu = self.node.page.get_by_role("button", name=f"More actions for {name}", exact=True)
         return self.clusters.get_by_role("listitem").filter(has=menu)
 
     def choose(self, name: str, item: str) -> None:
         """Choose from the menu of a card."""
-        self.card(name).get_by_role("button", name=f"More for {name}", exact=True).click()
+        self.card(name).get_by_role("button", name=f"More actions for {name}", exact=True).click()
         self.node.page.get_by_role("menuitem", name=item).click()

@@ -64,6 +64,9 @@ def test_axe_finds_nothing_serious(themed: Lab, own_folders: Path, picture: Pict
     expect(tab.metrics.locator("canvas").first).to_be_visible()
     assert violations(lab.page, panel, f".jpd-run[data-run='{old.folder.id}']") == []
     sidebar.form.get_by_role("button", name="Cancel").click()
+    lab.command("jupyter-dist:show-runs")
+    expect(lab.page.locator(".jpd-runs tbody tr[data-id]")).to_have_count(3)
+    assert violations(lab.page, ".jpd-runs") == []
     picture(lab.page, f"axe-{'dark' if 'Dark' in lab.page.evaluate(_THEME) else 'light'}")
 
 

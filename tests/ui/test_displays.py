@@ -87,7 +87,7 @@ def test_rich_output_by_rank(lab: Lab, picture: Picture, pictures: Pictures) -> 
     expect(html.locator("b")).to_have_text("same")
     # A script runs when it is asked for, and where nothing is within its reach.
     expect(scripted.locator("iframe")).to_have_count(0)
-    scripted.get_by_role("button", name="Run its script in a closed frame").click()
+    scripted.get_by_role("button", name="Run the script in an isolated frame").click()
     expect(scripted.frame_locator("iframe").locator("p")).to_have_text("drawn by null")
     # It is as wide as what it draws, and what cannot be loaded is named.
     expect(scripted.get_by_role("status")).to_have_text(
@@ -120,7 +120,7 @@ def test_rich_output_by_rank(lab: Lab, picture: Picture, pictures: Pictures) -> 
     expect(between.locator(figure).first).to_be_visible()
     tab.node.evaluate("node => node.closest('.jpd-tab').scrollTo(0, 0)")
     pictures(lab, "displays", 1960)
-    shown_large = between.get_by_role("button", name="Show large").filter(has=figure).last
+    shown_large = between.get_by_role("button", name="Enlarge").filter(has=figure).last
     rank = (shown_large.get_attribute("aria-label") or "")[-1]
     shown_large.click()
     expect(figures.locator(".jpd-display-cell .jpd-ranks")).to_have_text(f"[{rank}]")

@@ -90,7 +90,7 @@ def test_rays_are_shown_saved_launched_and_taken_down(
         with lab.dialog() as dialog:
             expect(dialog).to_contain_text(f"cannot read the cluster-launcher file '{gone}'")
             dialog.get_by_role("button", name="Close").click()
-        sidebar.card("theirs").get_by_role("button", name="More for theirs", exact=True).click()
+        sidebar.card("theirs").get_by_role("button", name="More actions for theirs", exact=True).click()
         menu = lab.page.get_by_role("menu")
         expect(menu.get_by_role("menuitem", name="Delete…")).to_be_visible()
         expect(menu.get_by_role("menuitem", name="Attach")).to_have_count(0)

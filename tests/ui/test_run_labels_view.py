@@ -96,11 +96,16 @@ def test_500_runs_in_a_table(lab: Lab, own_folders: Path, picture: Picture, pict
     pictures(lab, "runs-table")
     table.get_by_label("Group runs by").select_option("param:model")
     expect(table.locator(".jpd-runs-group")).to_contain_text("vit-base (250)")
-    table.get_by_text("Columns", exact=True).click()
-    table.get_by_label("epochs", exact=True).check()
+    columns = table.get_by_role("button", name="Columns", exact=True)
+    columns.click()
+    item = lab.page.locator(".lm-Menu-item", has_text=re.compile("^epochs$"))
+    item.click()
+    # The menu stays open for another column.
+    expect(item).to_contain_class("lm-mod-toggled")
     expect(table.get_by_role("columnheader", name="epochs")).to_be_visible()
     picture(lab.page, "runs-table-groups")
     lab.page.keyboard.press("Escape")
+    expect(columns).to_be_focused()
     table.get_by_role("button", name="vit-base (250)").click()
     expect(table.locator(".jpd-runs-group")).to_have_count(2)
     table.get_by_label("Filter runs by text").fill("lowest")
@@ -136,7 +141,7 @@ def test_what_differs_and_a_run_in_its_tab(
     expect(view.locator("[data-change='+']").filter(has_text="AdamW").first).to_be_visible()
     expect(view.locator(".jpd-chart canvas").first).to_be_visible()
     for axis in ("time", "epoch"):
-        view.get_by_label("What curves are drawn over").select_option(axis)
+        view.get_by_label("Horizontal axis").select_option(axis)
         expect(view.locator(".jpd-chart-name", has_text="loss")).to_be_visible()
         # What the others are drawn over.
         expect(view.locator(".jpd-chart-name", has_text="epoch")).to_be_hidden()

@@ -49,6 +49,12 @@ def _search_request(search: Search, trial: Job, timeout_s: float | None) -> dict
     }
 
 
+_NO_WORKSPACE = (
+    "No workspace is configured. Write --workspace, --resource-group and --subscription, or download "
+    "config.json from the studio."
+)
+
+
 class AzureMl(PlatformJob[CommandJob]):
     """The run's hosts are the machines of one command job, which serves all attempts of the run."""
 
@@ -76,9 +82,8 @@ class AzureMl(PlatformJob[CommandJob]):
         found: dict[str, Any] = {}
         with contextlib.suppress(metadata.PackageNotFoundError, OSError):
             found["azure-identity"] = metadata.version("azure-identity")
-            found["workspace"] = workspace_here(os.environ, Path.cwd()).get(
-                "workspace", "no workspace configured"
-            )
+            here = workspace_here(os.environ, Path.cwd())
+            found |= {"workspace": here["workspace"]} if here else {"no_site": _NO_WORKSPACE}
         return found
 
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:

@@ -46,7 +46,11 @@ class Databricks(PlatformJob[JobRun]):
         found: dict[str, Any] = {}
         with contextlib.suppress(metadata.PackageNotFoundError, InputError):
             found["databricks-sdk"] = metadata.version("databricks-sdk")
-            found["profiles"] = ", ".join(profiles(os.environ)) or "none"
+            known = profiles(os.environ)
+            if known or os.environ.get("DATABRICKS_HOST"):
+                found["profiles"] = ", ".join(known) or "none"
+            else:
+                found["no_site"] = "No workspace is configured. In a terminal: databricks auth login"
         return found
 
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:

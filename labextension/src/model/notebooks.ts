@@ -52,7 +52,7 @@ export async function evaluate(
     if (answer.status === 'error') {
       throw new KernelRefused(
         answer.ename === 'ModuleNotFoundError'
-          ? `${answer.evalue}: %pip install jupyter-dist`
+          ? `${answer.evalue}. Run in a cell: %pip install jupyter-dist`
           : answer.evalue
       );
     }
@@ -148,7 +148,7 @@ export class NotebookChoices implements IDisposable {
   async use(panel: NotebookPanel, name: string | null): Promise<void> {
     const kernel = panel.sessionContext.session?.kernel;
     if (!kernel) {
-      throw new KernelRefused('The notebook has no kernel.');
+      throw new KernelRefused('The notebook has no kernel. Select one in its toolbar.');
     }
     const before = this.of(panel);
     this._set(panel, { ...before, name, pending: true });

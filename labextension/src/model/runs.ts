@@ -29,6 +29,8 @@ export class RunsModel implements IDisposable, IRunReader {
   private _wanted = PAGE;
   private _selected: readonly string[] = [];
   private _filter: IRunFilter = NO_FILTER;
+  /** The filter that the known page answers. */
+  private _answered: IRunFilter | null = null;
   private _problem: string | null = null;
 
   constructor({ server, lists, trans, interval_s = 10 }: IRunsModelOptions) {
@@ -72,7 +74,7 @@ export class RunsModel implements IDisposable, IRunReader {
 
   /** Whether the server has answered for this filter. */
   get loaded(): boolean {
-    return this._page !== null;
+    return this._answered === this._filter;
   }
 
   get filter(): IRunFilter {
@@ -206,6 +208,7 @@ export class RunsModel implements IDisposable, IRunReader {
   take(page: IRunPage, changed?: IRunSummary): void {
     const runs = page.runs.slice(0, this._wanted);
     this._page = page;
+    this._answered = this._filter;
     this._runs = runs;
     if (!changed) {
       this._problem = null;

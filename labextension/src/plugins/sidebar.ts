@@ -49,8 +49,8 @@ export const sidebar: JupyterFrontEndPlugin<IDistributedPanel> = {
       };
     return {
       show,
-      showClusters: shown(() => panel.focusClusters()),
-      newCluster: shown(() => panel.edit(null)),
+      showClusters: shown(() => void panel.focusClusters()),
+      newCluster: shown(() => void panel.edit(null)),
       compare: shown(() => panel.startComparing(true)),
       use: target => panel.use(target),
       insert: target => panel.insert(target)

@@ -231,7 +231,7 @@ export class About {
         this._environment.replaceChildren(...environmentNodes(found, this._context));
       }
     } catch (error) {
-      setText(this._environment, trans('It cannot be read: %1', reason(error)));
+      setText(this._environment, trans('The environment cannot be read: %1', reason(error)));
     }
   }
 }
@@ -257,7 +257,7 @@ function environmentNodes(found: IEnvironment, { trans }: IContext): HTMLElement
       [git.commit, git.branch, git.dirty === null ? '' : state].filter(Boolean).join(' · ')
     ]);
   } else {
-    facts.push([trans('Commit'), trans('the folder is in no git repository')]);
+    facts.push([trans('Commit'), trans('the folder is not in a git repository')]);
   }
   const all = Object.entries(packages);
   const own = all.filter(([name]) => used.includes(name.replace(/-/g, '_')) || used.includes(name));

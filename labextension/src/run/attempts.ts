@@ -19,7 +19,7 @@ export class AttemptChoice {
     changed: () => void
   ) {
     const { trans, signal } = _context;
-    this.node = el('select', { class: 'jpd-input', 'aria-label': trans('Log of'), hidden: true });
+    this.node = el('select', { class: 'jpd-input', 'aria-label': trans('Attempt'), hidden: true });
     this.node.addEventListener(
       'change',
       () => {

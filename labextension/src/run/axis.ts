@@ -146,14 +146,19 @@ export class AxisChoice {
   ) {
     this._list = el(
       'select',
-      { class: 'jpd-input', 'aria-label': trans('What curves are drawn over') },
+      { class: 'jpd-input', 'aria-label': trans('Horizontal axis') },
       el('option', { value: 'step' }, trans('steps')),
       el('option', { value: 'time' }, trans('time')),
       el('option', { value: 'epoch' }, trans('epochs'))
     );
     const choose = () => changed((this._axis = this._list.value as Axis));
     this._list.addEventListener('change', choose, { signal });
-    this.node = el('label', { class: 'jpd-smoothing' }, el('span', {}, trans('over')), this._list);
+    this.node = el(
+      'label',
+      { class: 'jpd-smoothing' },
+      el('span', {}, trans('x axis')),
+      this._list
+    );
     this.known = ['step'];
   }
 

@@ -1,7 +1,7 @@
 /** What ranks show besides text, place by place of the cell: equal ones once, others side by side or one large. */
 import type { IContext } from './context';
 import { button, el, setAttribute, setText } from './dom';
-import { ExhibitNode } from './exhibit';
+import { ExhibitNode, othersText } from './exhibit';
 import { ranges } from './format';
 import { RanksShown } from './ranksshown';
 import { resultsNode } from './results';
@@ -57,7 +57,7 @@ export class Displays {
       this._most += PAGE;
       this.changed();
     };
-    const label = trans('Show earlier ones');
+    const label = trans('Show earlier outputs');
     this._earlier = button({ label, text: label }, more, signal);
     this._earlier.hidden = true;
     this._section = el(
@@ -156,7 +156,8 @@ export class Displays {
     place(this._rows, nodes);
     this._section.hidden = !displays.length;
     this._earlier.hidden = !before;
-    const label = before === 1 ? trans('Show 1 earlier') : trans('Show %1 earlier', before);
+    const label =
+      before === 1 ? trans('Show 1 earlier output') : trans('Show %1 earlier outputs', before);
     setText(this._earlier, label);
     this._unplaced = all.some(
       ({ result, places = [], exhibits }) =>
@@ -224,7 +225,7 @@ class DisplayRow {
     const what = display.result
       ? trans('Result')
       : line
-        ? trans('Shown by line %1', line)
+        ? trans('Displayed by line %1', line)
         : trans('Display');
     this.node.setAttribute('role', 'group');
     this.node.setAttribute('aria-label', what);
@@ -256,8 +257,7 @@ class DisplayRow {
       display.more_ranks +
       (large >= 0 ? 0 : exhibits.slice(seen.length).flatMap(one => one.ranks).length);
     this._more.hidden = !left;
-    const more = trans('%1 more ranks show something else', left);
-    setText(this._more, left === 1 ? trans('1 more rank shows something else') : more);
+    setText(this._more, othersText(left, trans));
   }
 
   reveal(rank: number): void {

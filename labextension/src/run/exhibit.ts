@@ -4,6 +4,7 @@ import { reason, type IContext } from './context';
 import { button, el } from './dom';
 import { SharedPicture } from './sharedpicture';
 import type { Attempt, IContent, IDisposable, IExhibit } from './source';
+import type { Trans } from './trans';
 
 export const PICTURES = ['image/svg+xml', 'image/png', 'image/jpeg', 'image/gif', 'image/webp'];
 /** The richest first; what is not listed here, such as a chart, is richer still where the host draws it. */
@@ -33,6 +34,13 @@ export function contentKey({ contents, metadata }: IExhibit): string {
     contents.map(one => one.hash ?? [one.mime, one.text, one.json]),
     metadata
   ]);
+}
+
+/** What stands for the ranks whose content has no room. */
+export function othersText(ranks: number, trans: Trans): string {
+  return ranks === 1
+    ? trans('1 more rank shows something else')
+    : trans('%1 more ranks show something else', ranks);
 }
 
 /** Which of its types is drawn; null where it has none that can be. */
@@ -118,7 +126,9 @@ export class ExhibitNode implements IDisposable {
       if (!content) {
         const lost = exhibit.contents.some(one => one.lost);
         const types = exhibit.contents.map(one => one.mime).join(', ');
-        const why = lost ? trans('lost on the way') : trans('cannot be shown here: %1', types);
+        const why = lost
+          ? trans('This output was lost.')
+          : trans('This view cannot show %1.', types);
         this._put(el('span', { class: 'jpd-muted' }, why));
       } else if (PICTURES.includes(content.mime)) {
         await this._drawPicture(exhibit, content, isOld);
@@ -174,7 +184,7 @@ export class ExhibitNode implements IDisposable {
     const blob = await this._bytes(exhibit, content);
     const bitmap = await createImageBitmap(blob).catch(() => null);
     if (!bitmap) {
-      throw new Error(this._context.trans('no picture that a browser knows'));
+      throw new Error(this._context.trans('The browser cannot decode this picture.'));
     }
     const { width, height } = bitmap;
     const fits = width * height <= MOST_PAINTED_PIXELS;
@@ -216,7 +226,7 @@ export class ExhibitNode implements IDisposable {
     try {
       await picture.decode?.();
     } catch {
-      throw new Error(this._context.trans('no picture that a browser knows'));
+      throw new Error(this._context.trans('The browser cannot decode this picture.'));
     }
     return picture;
   }
@@ -242,7 +252,7 @@ export class ExhibitNode implements IDisposable {
     }
     const script = mime === 'text/html' && hasScript(String(data)) ? String(data) : null;
     if (script && this._small) {
-      const what = this._context.trans('What runs a script is shown large');
+      const what = this._context.trans('This output runs a script. Click to enlarge it.');
       this._put(el('span', { class: 'jpd-muted' }, what));
       return;
     }
@@ -268,13 +278,13 @@ export class ExhibitNode implements IDisposable {
 
   /** It is run when somebody asks for that, and where it can do nothing but draw. */
   private _offerScript(html: string): void {
-    const label = this._context.trans('Run its script in a closed frame');
+    const label = this._context.trans('Run the script in an isolated frame');
     const run = () => {
       this._drawn?.dispose();
       const place = el('div', { class: 'jpd-bundle' });
       this.node.replaceChildren(place);
       const lost = (address: string) =>
-        this._context.trans('Its script could not be loaded: %1', address);
+        this._context.trans('The script could not be loaded: %1', address);
       this._drawn = renderScripted(place, html, this._abort.signal, lost);
     };
     this.node.appendChild(button({ label, text: label }, run, this._abort.signal));

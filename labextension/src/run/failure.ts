@@ -82,7 +82,7 @@ function tracebackNodes(root: IRankError, above: number, trans: IContext['trans'
   if (root.frames.length) {
     const list = framesNode(root.frames, trans);
     const open = above + list.childElementCount <= MOST_LINES;
-    nodes.push(folded(trans('The calls that led there'), list, open));
+    nodes.push(folded(trans('Calls that led to the error'), list, open));
   }
   if (root.text) {
     const text = el('pre', { class: 'jpd-pre', tabindex: 0 }, root.text.trimEnd());

@@ -73,7 +73,7 @@ export class HistogramNode implements IDisposable {
             axis(found),
             el('figcaption', { class: 'jpd-muted' }, caption(found, trans))
           )
-        : el('span', { class: 'jpd-muted' }, trans('cannot be shown here: %1', 'histogram'))
+        : el('span', { class: 'jpd-muted' }, trans('The histogram cannot be shown.'))
     );
   }
 }

@@ -2,7 +2,7 @@
 import type { IBundleHost } from './bundles';
 import type { IContext } from './context';
 import { el, setAttribute, setText } from './dom';
-import { ExhibitNode, PICTURES } from './exhibit';
+import { ExhibitNode, othersText, PICTURES } from './exhibit';
 import { ranges } from './format';
 import type { IContent, IDisplay, IDisposable, IExhibit, IPlace, LogOf } from './source';
 import type { IStretch } from './stretches';
@@ -244,7 +244,7 @@ class InlayNode implements IDisposable {
     setAttribute(this.node, 'data-several', pieces.length > 1 ? '' : null);
     const left = pieces.slice(seen.length).flatMap(({ ranks }) => ranks).length;
     this._more.hidden = !left;
-    setText(this._more, this._context.trans('%1 more ranks show something else', left));
+    setText(this._more, othersText(left, this._context.trans));
   }
 
   measure(): void {
@@ -289,9 +289,9 @@ class Cell implements IDisposable {
     setText(this._whose, `[${ranks}]`);
     this._whose.style.color =
       piece.ranks.length === 1 ? `var(${rankVariable(piece.ranks[0])})` : '';
-    const label = this._ranks ? trans('Show large: ranks %1', ranks) : trans('Show large');
+    const label = this._ranks ? trans('Enlarge the output of ranks %1', ranks) : trans('Enlarge');
     setAttribute(this._button, 'aria-label', label);
-    setAttribute(this._button, 'title', trans('Show large'));
+    setAttribute(this._button, 'title', trans('Enlarge'));
     this._exhibit.update(piece.exhibit);
   }
 

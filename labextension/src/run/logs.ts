@@ -4,10 +4,12 @@ import { reason, type IContext } from './context';
 import { button, el, setText } from './dom';
 import { LogList } from './list';
 import { copyLines } from './logcopy';
+import { fitLog, type IFitted } from './logfit';
 import { LogSearch } from './logsearch';
 import { LogTabs } from './logtabs';
 import { emptyText, logLabel, newsText } from './logtexts';
 import { modeToggles, rememberedModes } from './logmodes';
+import { Growth } from './growth';
 import { inlaysOf } from './inlays';
 import { LogPages, pageOfLines } from './pages';
 import type { RanksShown } from './ranksshown';
@@ -25,17 +27,14 @@ import {
 const TAIL = 200;
 /** While somebody reads along: more than fit into the box. */
 const NEWEST = 100;
-const SHORT = 3;
 let views = 0;
 
 /** One log that is shown: its lines, its list, and what it counts as seen. */
-interface IShown {
+interface IShown extends IFitted {
   of: LogOf;
   attempt: Attempt;
   /** The lines that a search has left, by their numbers; null: all. */
   only: readonly number[] | null;
-  pages: LogPages;
-  list: LogList;
   seen: number;
   abort: AbortController;
 }
@@ -64,7 +63,8 @@ export class Logs {
   constructor(
     private readonly _context: IContext,
     private readonly _ranks: RanksShown,
-    private readonly _enlarge: (display: string, rank: number) => void
+    private readonly _enlarge: (display: string, rank: number) => void,
+    private readonly _growth = new Growth(_context.signal)
   ) {
     const { trans, signal } = _context;
     this._news = button(
@@ -185,7 +185,7 @@ export class Logs {
       this._enlarge
     );
     const only = this._search.filters ? [] : null;
-    const shown: IShown = { of, attempt: chosen, only, pages, list, seen: 0, abort };
+    const shown: IShown = { of, attempt: chosen, only, pages, list, seen: 0, begun: false, abort };
     this._shown = shown;
     this._body.replaceChildren(list.node);
     this._tabs.mark(of);
@@ -352,8 +352,7 @@ export class Logs {
     const unknown = (over || shown.only !== null) && !pages.complete;
     this._message.hidden = (pages.rows > 0 || unknown) && !pages.error;
     setText(this._message, emptyText(pages.error, shown.only !== null, over, trans));
-    // A short log takes no more room than it needs. So the view of most cells never changes its height.
-    list.node.classList.toggle('jpd-log-short', pages.rows <= SHORT && !list.hasInlays);
+    fitLog(shown, this._growth);
     this._copy.disabled = !list.selection;
     list.draw();
   }

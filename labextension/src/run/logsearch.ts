@@ -12,6 +12,8 @@ import type { Attempt, LogOf } from './source';
 const PAUSE_MS = 200;
 const AGAIN_MS = 2000;
 const HITS = 10_000;
+/** Of a log that grows for days, no more hits are kept. */
+const MOST_HITS = 100_000;
 
 /** The log that is searched. */
 interface ISearched {
@@ -215,7 +217,7 @@ export class LogSearch {
       const before = again ? this._found : null;
       const hits = before && answer.truncated ? joined(before.hits, answer.hits) : answer.hits;
       const found = answer.count;
-      const at = before ? Math.min(before.at, hits.length - 1) : -1;
+      const at = before ? hits.indexOf(before.hits[before.at]) : -1;
       this._found = { query, hits, count: found, at };
       if (this.filters) {
         this._filtered(hits, again);
@@ -295,8 +297,11 @@ export class LogSearch {
   }
 }
 
-/** The known hits and those after them, each in its place; if there may be others in between, the last ones alone. */
-function joined(known: readonly number[], last: number[]): number[] {
+/** The known hits and those after them, each in its place. If there may be others in between, or if they are too
+ * many, the last ones alone. */
+export function joined(known: readonly number[], last: number[]): number[] {
   const end = known.at(-1) ?? -1;
-  return last[0] <= end ? [...known, ...last.filter(hit => hit > end)] : last;
+  const after = last.filter(hit => hit > end);
+  const whole = last[0] <= end && known.length + after.length <= MOST_HITS;
+  return whole ? [...known, ...after] : last;
 }

@@ -69,7 +69,7 @@ export class LogTabs {
 
   private _list(): HTMLElement {
     const { trans, signal } = this._context;
-    const list = el('select', { class: 'jpd-input', 'aria-label': trans('Log of') });
+    const list = el('select', { class: 'jpd-input', 'aria-label': trans('Rank or launcher') });
     list.append(
       ...this._entries.map(of =>
         el('option', {}, of === null ? trans('All ranks') : logName(of, this._context))

@@ -3,7 +3,7 @@
  * Of each name only the step that is shown is there, however many were logged. */
 import type { IContext } from './context';
 import { button, el, setAttribute, setText } from './dom';
-import { ExhibitNode } from './exhibit';
+import { ExhibitNode, othersText } from './exhibit';
 import { ranges } from './format';
 import { HistogramNode, isHistogram } from './histogram';
 import { RanksShown } from './ranksshown';
@@ -294,7 +294,7 @@ class Series implements IDisposable {
       (this._ranks.only ? 0 : more_ranks) +
       exhibits.slice(seen.length).flatMap(one => one.ranks).length;
     this._more.hidden = !left;
-    setText(this._more, trans('%1 more ranks logged something else', left));
+    setText(this._more, othersText(left, trans));
   }
 }
 

@@ -80,7 +80,7 @@ export class Metrics {
     this._choice = new RankChoice(_context, ranks, () => this._choose());
     this._filter = el('input', {
       class: 'jpd-input jpd-metric-filter',
-      placeholder: trans('filter metrics'),
+      placeholder: trans('Filter metrics'),
       'aria-label': trans('Filter metrics by name'),
       spellcheck: 'false',
       hidden: true

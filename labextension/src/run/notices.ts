@@ -23,11 +23,7 @@ export function noticesOf(
   const nodes: HTMLElement[] = [];
   if (gone) {
     nodes.push(
-      notice(
-        'warning',
-        trans('This run was removed'),
-        trans('What was read of it before is still shown.')
-      )
+      notice('warning', trans('This run was removed'), trans('The view shows what it read before.'))
     );
   }
   if (!online) {
@@ -61,7 +57,7 @@ export function noticesOf(
         'warning',
         trans('The run is lost'),
         capital(run.reason ?? trans('its supervisor is gone')),
-        trans('What its ranks wrote until then is shown below. Files: %1', run.path)
+        trans('The output of its ranks is shown below. Its files are in %1', run.path)
       )
     );
   } else if (run.reason && ended(run.state) && run.state !== 'failed') {

@@ -1,6 +1,7 @@
 /** Each rank's progress as a row with a bar, and the bars within it below. */
 import type { IContext } from './context';
 import { el, setText } from './dom';
+import { Growth } from './growth';
 import { progressText } from './pace';
 import { ended, type IProgress, type IRankProgress, type IRunInfo } from './source';
 import { rankVariable } from './theme';
@@ -8,6 +9,8 @@ import { rankVariable } from './theme';
 /** Above this many ranks the rows are folded at first. */
 const OPEN = 8;
 const MOST = 256;
+/** The header has a bar already. So the rows can wait for lines or metrics. */
+const WAIT_MS = 2000;
 
 export class ProgressRows {
   readonly node: HTMLDetailsElement;
@@ -17,8 +20,12 @@ export class ProgressRows {
   private readonly _more = el('div', { class: 'jpd-muted', hidden: true });
   private _decided = false;
   private _over = false;
+  private _updated = false;
 
-  constructor(private readonly _context: IContext) {
+  constructor(
+    private readonly _context: IContext,
+    private readonly _growth = new Growth(_context.signal)
+  ) {
     const { trans } = _context;
     this._rows.setAttribute('aria-label', trans('Progress of each rank'));
     this.node = el(
@@ -59,7 +66,14 @@ export class ProgressRows {
     }
     // The bar of an only rank is in the header, but for those within it.
     const alone = run.world_size < 2;
-    this.node.hidden = alone ? !this._known.get(0)?.within : !all.length;
+    const hidden = alone ? !this._known.get(0)?.within : !all.length;
+    // A run that has ended long ago has all parts at once.
+    if ((this._updated || !over) && this.node.hidden && !hidden) {
+      this._growth.soon(this, () => (this.node.hidden = false), WAIT_MS);
+    } else {
+      this.node.hidden = hidden;
+    }
+    this._updated = true;
     setText(this._summary, alone ? trans('Progress') : trans('Progress of each rank'));
   }
 }

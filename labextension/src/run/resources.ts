@@ -1,4 +1,4 @@
-/** What each rank takes of its host, folded to a line: CPU, memory, GPUs, network, and its last sign of life. */
+/** What each rank takes of its host, folded to a line: CPU, memory, GPUs, network, and its last output. */
 import type { IContext } from './context';
 import { el, setText, svg } from './dom';
 import { bytes, duration } from './format';
@@ -92,7 +92,7 @@ export class Resources {
     }
     const passed = (performance.now() - this._received) / 1000;
     const ago = this._usage.host_time + passed - last;
-    return ago < RECENT_S ? null : this._context.trans('last sign of life %1 ago', duration(ago));
+    return ago < RECENT_S ? null : this._context.trans('last output %1 ago', duration(ago));
   }
 
   private async _read(): Promise<number> {
@@ -199,7 +199,7 @@ export class Resources {
       {},
       el('th', { scope: 'col' }, trans('Rank')),
       ...columns.map(column => el('th', { scope: 'col' }, names[column])),
-      el('th', { scope: 'col' }, el('span', { class: 'jpd-sr' }, trans('Last sign of life')))
+      el('th', { scope: 'col' }, el('span', { class: 'jpd-sr' }, trans('Last output')))
     );
     const rows = ranks.map(({ rank }) => this._makeRow(rank, columns));
     this._box.replaceChildren(

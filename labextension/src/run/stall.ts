@@ -14,7 +14,7 @@ export class StallNotice {
 
   constructor(private readonly _context: IContext) {
     const { trans, signal } = _context;
-    this.node = notice('warning', ' ', trans('They may be waiting for each other.'));
+    this.node = notice('warning', ' ', trans('The ranks may be waiting for each other.'));
     signal.addEventListener('abort', () => clearInterval(this._timer));
   }
 

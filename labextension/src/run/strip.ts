@@ -7,7 +7,8 @@ import { count } from './format';
 import { memory } from './header';
 import { progressText } from './pace';
 import type { RanksShown } from './ranksshown';
-import type { IProgress, IRankError, IRankInfo, IRunInfo, State } from './source';
+import { ended, type IProgress, type IRankError, type IRankInfo } from './source';
+import type { IRunInfo, State } from './source';
 
 /** Above this, chips have no number: with the names of hosts beside them the room is less. */
 const NUMBERED = 64;
@@ -144,7 +145,7 @@ export class Strip {
       {
         type: 'button',
         class: 'jpd-count',
-        title: trans('Go to the next of them')
+        title: trans('Go to the next of these ranks')
       },
       el('i', { class: 'jpd-shape', 'data-state': state, 'aria-hidden': 'true' }),
       ' '
@@ -266,7 +267,7 @@ export class Strip {
     const progress = this._run?.progress_by_rank.find(p => p.rank === rank);
     const lines = [...describe(info, trans), ...this._about(rank)];
     if (progress) {
-      lines.push(progressText(progress, trans));
+      lines.push(progressText(progress, trans, ended(info.state)));
     }
     const quiet = this._quiet(rank);
     if (quiet) {

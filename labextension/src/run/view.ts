@@ -8,6 +8,7 @@ import { el, setText } from './dom';
 import { failureNode, notice, type ILogLeads } from './failure';
 import { Files } from './files';
 import { linkFrames, type IPlaces } from './framelinks';
+import { Growth } from './growth';
 import { Header, type IHeaderOptions } from './header';
 import { keepKeys } from './keys';
 import { Logs } from './logs';
@@ -116,18 +117,21 @@ export class RunView implements IDisposable {
     const ranks = new RanksShown();
     this._strip = new Strip(this._context, ranks, rank => this._resources.quiet(rank));
     this._restarts = new Restarts(this._context);
-    this._progress = new ProgressRows(this._context);
+    const growth = new Growth(signal);
+    this._progress = new ProgressRows(this._context, growth);
     this._tuning = new Tuning(this._context, _options.openRun);
     const told = (displays: readonly IDisplay[]) => (this._logs.displays = displays);
     this._displays = new Displays(this._context, told, ranks);
     this._media = new Media(this._context, ranks);
     this._files = new Files(this._context);
     this._metrics = new Metrics(this._context, ranks);
-    this._metrics.onShown = () => this._steps.reserve();
+    this._metrics.onShown = () => {
+      this._steps.reserve();
+      growth.now();
+    };
     this._metrics.onBad = ranks => this._strip.setBad(ranks);
-    this._logs = new Logs(this._context, ranks, (display, rank) =>
-      this._displays.reveal(display, rank)
-    );
+    const reveal = (display: string, rank: number) => this._displays.reveal(display, rank);
+    this._logs = new Logs(this._context, ranks, reveal, growth);
     this._leads = {
       launcher: () => this._run?.launchers?.[0],
       show: name => this._logs.select(name),

@@ -10,7 +10,7 @@ import { attachCluster, launchCluster, takeDown } from './launch';
 export interface ICardActions {
   use(target: ITarget): Promise<void>;
   insert(target: ITarget): void;
-  edit(name: string | null, backend?: string): void;
+  edit(name: string | null, backend?: string): Promise<void>;
   install(cell: string): void;
 }
 
@@ -67,7 +67,7 @@ export class CardMenu {
     add(
       'jupyter-dist:card-new',
       trans.__('New Cluster…'),
-      () => panel.edit(null, name()),
+      () => void panel.edit(null, name()),
       () => !isCluster()
     );
     add(
@@ -76,7 +76,7 @@ export class CardMenu {
       () => void launchCluster(clusters, opener, trans),
       () => !isCluster() && name() === 'ray'
     );
-    add('jupyter-dist:card-edit', trans.__('Edit…'), () => panel.edit(name()), isCluster);
+    add('jupyter-dist:card-edit', trans.__('Edit…'), () => void panel.edit(name()), isCluster);
     add(
       'jupyter-dist:card-duplicate',
       trans.__('Duplicate'),

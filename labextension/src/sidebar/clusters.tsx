@@ -231,7 +231,7 @@ function Card(
         />
         <IconButton
           icon={ellipsesIcon}
-          label={trans.__('More for %1', target.name)}
+          label={trans.__('More actions for %1', target.name)}
           tab={tab}
           onClick={event => props.onMenu(target, event.currentTarget.getBoundingClientRect())}
         />

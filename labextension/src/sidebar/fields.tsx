@@ -20,7 +20,11 @@ export function SchemaField(props: ISchemaFieldProps): React.ReactElement {
       id={about.name}
       title={about.title}
       help={about.help}
-      warning={about.secrets ? trans.__('Saved as plain text: no passwords or tokens.') : ''}
+      warning={
+        about.secrets
+          ? trans.__('The value is saved as plain text. Do not type passwords or tokens.')
+          : ''
+      }
       error={props.error}
       onLeave={props.onLeave}
       inline={about.kind === 'switch'}

@@ -27,6 +27,8 @@ export interface IClusterFormProps {
   onCancel: () => void;
   /** Ask whether what was typed is to be lost. */
   mayDiscard: () => Promise<boolean>;
+  /** Something is typed that is not saved, or no more. */
+  onTyped?: (typed: boolean) => void;
   /** Insert a cell that installs an engine; null: no notebook is open. */
   onInstall: ((cell: string) => void) | null;
 }
@@ -100,11 +102,16 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
     }
   };
 
+  const typed =
+    name !== props.name ||
+    backendName !== props.data.backend ||
+    JSON.stringify(draft) !== JSON.stringify(initial);
+  React.useEffect(() => {
+    props.onTyped?.(typed);
+  }, [typed]);
   /** Leave the form, after asking if something was typed. */
   const leaveForm = async () => {
-    const typed = name !== props.name || backendName !== props.data.backend;
-    const same = !typed && JSON.stringify(draft) === JSON.stringify(initial);
-    if (same || (await props.mayDiscard())) {
+    if (!typed || (await props.mayDiscard())) {
       props.onCancel();
     }
   };

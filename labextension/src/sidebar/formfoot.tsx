@@ -57,8 +57,8 @@ export function Missing(props: {
           disabled={onInstall === null}
           title={
             onInstall === null
-              ? trans.__('Open a notebook to install it in its kernel')
-              : trans.__('Insert a cell that installs it in the notebook’s kernel')
+              ? trans.__('Open a notebook first. The install cell is inserted there.')
+              : trans.__('Insert a cell that installs %1 in the notebook’s kernel', backend.name)
           }
           onClick={() => onInstall?.(cell)}
         >

@@ -27,13 +27,8 @@ export const FIRST_CELL = [
   'print(f"rank {dist.rank()} of {dist.world_size()}")'
 ].join('\n');
 
-/** Insert the cell for a cluster or backend, with its body selected: what is typed takes the place of it. */
-export async function insertCell(panel: NotebookPanel, target: ITarget): Promise<void> {
-  await insertSource(panel, cellFor(target));
-}
-
-/** Insert a cell, and one that loads the magics where it needs them and the notebook has none; the new cell is
- * then active, and the caret in its body. */
+/** Insert a cell, and one that loads the magics where it needs them and the notebook has none. The new cell is then
+ * active and its body selected: what is typed takes the place of it. */
 export async function insertSource(panel: NotebookPanel, source: string): Promise<void> {
   const notebook = panel.content;
   const shared = notebook.model?.sharedModel;

@@ -1,7 +1,9 @@
 /** Small things that rows and cards show: a state's mark, progress, times. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
+import { runState, stateName as stateTitle } from '../run/context';
 import { ended, type IProgress, type IRunSummary, type State } from '../run/source';
+import { translating } from '../run/trans';
 
 /** One shape for each state, so that none depends on its colour. */
 const SHAPES: Record<State, React.ReactElement> = {
@@ -38,16 +40,15 @@ export function StateMark({ state }: { state: State }): React.ReactElement {
 }
 
 export function stateName(state: State, trans: TranslationBundle): string {
-  const names: Record<State, string> = {
-    pending: trans.__('pending'),
-    running: trans.__('running'),
-    unwatched: trans.__('unwatched'),
-    succeeded: trans.__('succeeded'),
-    failed: trans.__('failed'),
-    stopped: trans.__('stopped'),
-    lost: trans.__('lost')
-  };
-  return names[state] ?? state;
+  return stateTitle(state, translating(trans)).toLowerCase();
+}
+
+/** The state of a run within a text. A run that has stalled is not called running. */
+export function stateOf(
+  run: Pick<IRunSummary, 'state' | 'stall'>,
+  trans: TranslationBundle
+): string {
+  return runState(run, translating(trans)).toLowerCase();
 }
 
 /** Done of all, from 0 to 1; null where the total is unknown. */

@@ -8,7 +8,8 @@ import {
   ReactWidget,
   refreshIcon,
   SidePanel,
-  ToolbarButton
+  ToolbarButton,
+  UseSignal
 } from '@jupyterlab/ui-components';
 import type { Message } from '@lumino/messaging';
 import { Signal } from '@lumino/signaling';
@@ -22,7 +23,7 @@ import { attempt, changeSession, mayDiscard, removeCluster, removeRun, stopRun }
 import { CardMenu } from './cardmenu';
 import { ClustersSection, type ITarget } from './clusters';
 import { ClusterForm } from './form';
-import { FIRST_CELL, insertCell, insertSource, sessionCell } from './insert';
+import { cellFor, FIRST_CELL, insertSource, sessionCell } from './insert';
 import { RunsSection } from './runs';
 import { Sessions } from './sessions';
 
@@ -33,6 +34,7 @@ const WITH_FORM = [5, 1];
 const LOOK_FOR_CARD_MS = 50;
 
 interface IEditing {
+  key: number;
   name: string;
   data: IClusterData;
   oldName: string | null;
@@ -44,6 +46,9 @@ export class DistributedPanel extends SidePanel {
   private readonly _changed = new Signal<this, void>(this);
   private readonly _menu: CardMenu;
   private _editing: IEditing | null = null;
+  private _forms = 0;
+  /** The form has values that are not saved. */
+  private _typed = false;
   private _heights: number[] | null = null;
   private _comparing = false;
   private _showBackends = true;
@@ -71,7 +76,7 @@ export class DistributedPanel extends SidePanel {
       new ToolbarButton({
         icon: addIcon,
         tooltip: trans.__('New cluster'),
-        onClick: () => this.edit(null)
+        onClick: () => void this.edit(null)
       })
     );
     this._runs = this._section(trans.__('Runs'), () => this._drawRuns());
@@ -124,11 +129,20 @@ export class DistributedPanel extends SidePanel {
   }
 
   /** Open the form: for a saved cluster by its name, or for a new one. */
-  edit(name: string | null, backend = 'local', options: Record<string, unknown> = {}): void {
+  async edit(
+    name: string | null,
+    backend = 'local',
+    options: Record<string, unknown> = {}
+  ): Promise<void> {
+    if (!(await this._mayLeave())) {
+      return;
+    }
     const cluster = this._dist.clusters.clusters.find(one => one.name === name);
+    const key = ++this._forms;
+    this._typed = false;
     this._editing = cluster
-      ? { name: cluster.name, oldName: cluster.name, data: cluster }
-      : { name: '', oldName: null, data: { backend, options } };
+      ? { key, name: cluster.name, oldName: cluster.name, data: cluster }
+      : { key, name: '', oldName: null, data: { backend, options } };
     this._expand(this._clusters);
     if (!this._heights) {
       this._heights = this._accordion.relativeSizes();
@@ -146,8 +160,19 @@ export class DistributedPanel extends SidePanel {
     this._redraw();
   }
 
-  /** Bring the cards into sight and focus the first. */
-  focusClusters(): void {
+  /** Show the cards and focus the first. */
+  async focusClusters(): Promise<void> {
+    if (await this._mayLeave()) {
+      this._showCards();
+    }
+  }
+
+  /** Whether the form may be closed. */
+  private async _mayLeave(): Promise<boolean> {
+    return !this._editing || !this._typed || (await mayDiscard(this._dist.trans));
+  }
+
+  private _showCards(): void {
     this._closeForm();
     this._expand(this._clusters);
     this._redraw();
@@ -172,10 +197,7 @@ export class DistributedPanel extends SidePanel {
   }
 
   insert(target: ITarget): void {
-    const { front } = this._dist.notebooks;
-    if (front) {
-      void insertCell(front, target);
-    }
+    this.install(cellFor(target));
   }
 
   /** Insert a cell as it is. */
@@ -247,7 +269,7 @@ export class DistributedPanel extends SidePanel {
     const section = new PanelWithToolbar();
     section.addClass('jpd-sb-section-panel');
     section.title.label = title;
-    const body = ReactWidget.create(<Redrawn signal={this._changed} draw={draw} />);
+    const body = ReactWidget.create(<UseSignal signal={this._changed}>{draw}</UseSignal>);
     body.addClass('jpd-sb-body');
     section.addWidget(body);
     return section;
@@ -271,6 +293,7 @@ export class DistributedPanel extends SidePanel {
 
   private _closeForm(): void {
     this._editing = null;
+    this._typed = false;
     if (this._heights) {
       this._accordion.setRelativeSizes(this._heights);
       this._heights = null;
@@ -285,16 +308,17 @@ export class DistributedPanel extends SidePanel {
     const { clusters, notebooks, trans } = this._dist;
     const { front } = notebooks;
     if (this._editing) {
-      const { name, data, oldName } = this._editing;
+      const { key, name, data, oldName } = this._editing;
       return (
         <ClusterForm
-          key={oldName ?? ''}
+          key={key}
           backends={clusters.backends}
           name={name}
           data={data}
           oldName={oldName}
           trans={trans}
           mayDiscard={() => mayDiscard(trans)}
+          onTyped={typed => (this._typed = typed)}
           ask={(backend, options) => clusters.meaning(backend, options)}
           onSave={async (newName, newData, test) => {
             await clusters.save(newName, newData, oldName);
@@ -307,7 +331,7 @@ export class DistributedPanel extends SidePanel {
               void clusters.startTest(newName);
             }
           }}
-          onCancel={() => this.focusClusters()}
+          onCancel={() => this._showCards()}
           onInstall={front && (cell => this.install(cell))}
         />
       );
@@ -325,8 +349,8 @@ export class DistributedPanel extends SidePanel {
         onInsert={target => this.insert(target)}
         onMenu={(target, anchor) => this._menu.openFor(target, anchor)}
         onDelete={target => void removeCluster(clusters, target.name, trans)}
-        onNew={() => this.edit(null)}
-        onSaveSite={(backend, options) => this.edit(null, backend, options)}
+        onNew={() => void this.edit(null)}
+        onSaveSite={(backend, options) => void this.edit(null, backend, options)}
         onOpenRun={id => this._opener.open(id)}
       />
     );
@@ -371,21 +395,4 @@ export class DistributedPanel extends SidePanel {
       </>
     );
   }
-}
-
-/** Draws again whenever the signal comes. */
-function Redrawn(props: {
-  signal: Signal<unknown, void>;
-  draw: () => React.ReactElement;
-}): React.ReactElement {
-  const [, redraw] = React.useReducer((count: number) => count + 1, 0);
-  React.useEffect(() => {
-    const listener = () => redraw();
-    props.signal.connect(listener);
-    redraw();
-    return () => {
-      props.signal.disconnect(listener);
-    };
-  }, [props.signal]);
-  return props.draw();
 }

@@ -16,6 +16,7 @@ import {
   ProgressBar,
   StateMark,
   stateName,
+  stateOf,
   useTick
 } from './marks';
 
@@ -82,13 +83,7 @@ export function RunRow(props: IRunRowProps): React.ReactElement {
         tabIndex={tab}
         title={tooltip(run, skew, trans)}
         aria-label={[
-          run.name,
-          stateName(run.state, trans),
-          status,
-          props.distinction,
-          where,
-          kind,
-          took
+          ...new Set([run.name, stateOf(run, trans), status, props.distinction, where, kind, took])
         ]
           .filter(Boolean)
           .join(', ')}
@@ -209,18 +204,18 @@ function tooltip(run: IRunSummary, skew: number, trans: TranslationBundle): stri
   const begun = new Date((run.created - skew) * 1000).toLocaleString();
   const parameters = Object.entries(run.parameters ?? {}).map(one => one.join('='));
   return [
-    trans.__('%1: %2', run.name, stateName(run.state, trans)),
+    trans.__('%1: %2', run.name, stateOf(run, trans)),
     run.reason,
     run.state === 'unwatched' &&
       trans.__('Stop ends its ranks. %1 starts a new supervisor.', `%dist attach ${run.id}`),
-    trans.__('%1 workers on %2, started %3', run.world_size, run.backend, begun),
+    trans.__('%1, started %2', placeText(run, translating(trans)), begun),
     run.notebook,
     run.named && run.label,
     run.tags?.join(', '),
     run.note,
     parameters.join(', '),
     run.id,
-    trans.__('F2 renames it')
+    trans.__('Press F2 to rename the run.')
   ]
     .filter(Boolean)
     .join('\n');

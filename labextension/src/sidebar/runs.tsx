@@ -254,7 +254,7 @@ function NoRuns(props: IRunsSectionProps): React.ReactElement {
       {props.elsewhere ? (
         <p>
           {trans.__(
-            'This notebook’s kernel keeps its runs in %1, and this server reads %2: they are shown under their cells only.',
+            'The kernel of this notebook stores its runs in %1. This server reads %2. These runs are shown only under their cells.',
             props.elsewhere,
             model.root ?? ''
           )}

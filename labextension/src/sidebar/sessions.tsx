@@ -119,7 +119,7 @@ function soon(session: ISessionInfo, trans: TranslationBundle): string | null {
 function describeRank(rank: ISessionRank, trans: TranslationBundle): string {
   const { pid, memory_bytes: memory, gpu_memory_bytes: gpu, state } = rank;
   return [
-    ...(state === 'running' ? [] : [trans.__('ended; the next cell starts it again')]),
+    ...(state === 'running' ? [] : [trans.__('ended; the next cell starts the rank again')]),
     ...(pid === null ? [] : [trans.__('pid %1', pid)]),
     ...(memory === null ? [] : [bytes(memory)]),
     ...(gpu === null ? [] : [trans.__('GPU memory %1', bytes(gpu))])

@@ -1,5 +1,7 @@
 /** What the table of runs shows and how, kept with the other state of JupyterLab's workspace. */
 import type { IStateDB } from '@jupyterlab/statedb';
+import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
+import { remembered } from '../run/memory';
 
 // Of another namespace than our tabs: JupyterLab takes each value of theirs for a tab, and removes one that is none.
 const KEY = 'jupyter-dist-table:state';
@@ -24,7 +26,7 @@ export class TableStore {
   constructor(private readonly _db: IStateDB | null) {}
 
   async read(): Promise<ITableState> {
-    const found = (await this._db?.fetch(KEY).catch(() => undefined)) ?? takenOver();
+    const found = (await this._db?.fetch(KEY).catch(() => undefined)) ?? (await this._takenOver());
     const { columns, sort, down, group, text } = Object(found) as Partial<ITableState>;
     return {
       columns: Array.isArray(columns) ? columns.map(String) : null,
@@ -44,15 +46,16 @@ export class TableStore {
       this._db?.save(KEY, value).catch(() => undefined);
     }
   }
-}
 
-/** What an earlier version has kept. It is there once. */
-function takenOver(): unknown {
-  try {
-    const kept: unknown = JSON.parse(localStorage.getItem(OLD_KEY) ?? 'null');
-    localStorage.removeItem(OLD_KEY);
+  /** What an earlier version has kept. It is removed there only after it is kept here. */
+  private async _takenOver(): Promise<object> {
+    const kept = remembered(OLD_KEY) as ReadonlyPartialJSONObject;
+    if (this._db && Object.keys(kept).length) {
+      await this._db.save(KEY, kept).then(
+        () => localStorage.removeItem(OLD_KEY),
+        () => undefined
+      );
+    }
     return kept;
-  } catch {
-    return null; // a browser that keeps nothing
   }
 }

@@ -8,8 +8,8 @@ import type { Trans } from '../run/trans';
 import { NO_FILTER, type RunLists } from '../model/runlists';
 import type { IRunPage, IServer } from '../model/server';
 import { TableBody, type Row } from './body';
-import { ColumnChoice } from './choice';
 import { Clock } from './clock';
+import { ColumnMenu } from './columnmenu';
 import { columnsOf, grouped, sorted, usual, type IColumn } from './columns';
 import { TableHead } from './head';
 import { emptyNode, type IRowActions } from './rows';
@@ -39,10 +39,10 @@ export interface IRunsTableOptions {
 
 export class RunsTable implements IDisposable {
   readonly node: HTMLElement;
+  readonly columnMenu: ColumnMenu;
   private readonly _abort = new AbortController();
   private readonly _filter: HTMLInputElement;
   private readonly _group: HTMLSelectElement;
-  private readonly _choice: ColumnChoice;
   private readonly _compare: HTMLButtonElement;
   private readonly _count = el('span', { class: 'jpd-muted', role: 'status' });
   private readonly _head: TableHead;
@@ -99,7 +99,7 @@ export class RunsTable implements IDisposable {
       },
       { signal }
     );
-    this._choice = new ColumnChoice(trans, signal, ids => {
+    this.columnMenu = new ColumnMenu(trans, signal, ids => {
       this._state.columns = ids;
       this._arrange();
     });
@@ -159,7 +159,7 @@ export class RunsTable implements IDisposable {
         { class: 'jpd-runs-bar' },
         this._filter,
         this._group,
-        this._choice.node,
+        this.columnMenu.node,
         this._compare,
         this._count
       ),
@@ -250,7 +250,7 @@ export class RunsTable implements IDisposable {
     this._columns = columnsOf(seen, trans);
     const ids = state.columns ?? usual(this._columns, seen);
     this._shown = this._columns.filter(one => ids.includes(one.id) || one.id === 'name');
-    this._choice.update(
+    this.columnMenu.update(
       this._columns,
       this._shown.map(one => one.id),
       state.columns !== null

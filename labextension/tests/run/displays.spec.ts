@@ -134,7 +134,7 @@ describe('displays', () => {
     const all = Array.from({ length: 30 }, (_, i) => display(`${i}/0`, [[0], [plain(`${i}`)]]));
     await shows(found, ...all);
     expect(texts(found)).toHaveLength(12);
-    expect(found.node.textContent).toContain('Show 18 earlier');
+    expect(found.node.textContent).toContain('Show 18 earlier outputs');
     found.reveal('15/0', 0);
     expect(texts(found)).toHaveLength(15);
     found.node.querySelector<HTMLElement>('.jpd-displays > button')?.click();
@@ -154,7 +154,7 @@ describe('displays', () => {
     expect(found.node.querySelector('img')?.src).toBe('blob:2');
     expect(revoked).toEqual(['blob:1']);
     await shows(found, display('1/0', [[1, 2], [{ ...png('c'), lost: true }]]));
-    expect(texts(found)).toEqual([['[1-2]lost on the way']]);
+    expect(texts(found)).toEqual([['[1-2]This output was lost.']]);
     await shows(found);
     expect(found.node.querySelectorAll('.jpd-display')).toHaveLength(0);
     expect(revoked).toEqual(['blob:1', 'blob:2']);

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { joined } from '../../src/run/logsearch';
 import { RunView } from '../../src/run/view';
 import { FakeSource, runInfo } from './fakesource';
 
@@ -137,6 +138,14 @@ describe('the lines of a log that are shown', () => {
     source.grow(...Array.from({ length: 10_001 }, (_, at) => `ERROR other ${at}`));
     await vi.waitFor(() => expect(lines(node).at(-1)).toBe('20502ERROR other 10000'));
     expect(text(node, '.jpd-hits')).toMatch(/20,502$/);
+  });
+
+  it('are not kept without a limit', () => {
+    const hits = (first: number, end: number) =>
+      Array.from({ length: end - first }, (_, at) => first + at);
+    expect(joined(hits(0, 5), hits(3, 8))).toEqual(hits(0, 8));
+    expect(joined(hits(0, 5), hits(5, 8))).toEqual(hits(5, 8));
+    expect(joined(hits(0, 100_000), hits(99_000, 100_001))).toEqual(hits(99_000, 100_001));
   });
 
   it('are those of a level, whoever has logged them', async () => {

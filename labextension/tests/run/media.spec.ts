@@ -141,7 +141,7 @@ describe('media', () => {
     expect(found.node.textContent).toContain('mean 1 · 5 values · 1 not finite');
     const ticks = [...found.node.querySelectorAll('.jpd-histogram-axis > span')];
     expect(ticks.map(one => one.textContent)).toEqual(['0', '1', '2']);
-    expect(found.node.textContent).toContain('cannot be shown here');
+    expect(found.node.textContent).toContain('The histogram cannot be shown.');
   });
 });
 

@@ -185,7 +185,7 @@ describe('what is chosen for the charts', () => {
   const named = <T extends HTMLElement>(node: HTMLElement, label: string) =>
     node.querySelector<T>(`[aria-label="${label}"]`) as T;
   const choose = (node: HTMLElement, axis: string) => {
-    const list = named<HTMLSelectElement>(node, 'What curves are drawn over');
+    const list = named<HTMLSelectElement>(node, 'Horizontal axis');
     list.value = axis;
     list.dispatchEvent(new Event('change'));
   };
@@ -228,7 +228,7 @@ describe('what is chosen for the charts', () => {
 
   it('is no axis that there is not', async () => {
     const node = await charts(null, loss);
-    const list = named<HTMLSelectElement>(node, 'What curves are drawn over');
+    const list = named<HTMLSelectElement>(node, 'Horizontal axis');
     const offered = [...list.options].filter(one => !one.hidden).map(one => one.value);
     expect(offered).toEqual(['step', 'time']);
     choose(node, 'time');
@@ -236,7 +236,7 @@ describe('what is chosen for the charts', () => {
     plots.drawn = [];
     const ranks = loss.ranks.map(one => ({ ...one, times: [] }));
     const kept = await charts(null, { ...loss, ranks });
-    expect(named<HTMLSelectElement>(kept, 'What curves are drawn over').value).toBe('step');
+    expect(named<HTMLSelectElement>(kept, 'Horizontal axis').value).toBe('step');
     expect(last().data[0]).toEqual([0, 10, 20]);
   });
 

@@ -45,13 +45,13 @@ describe('the resources', () => {
     expect(source.asked).toContain('usage 120');
     const cells = [...box.querySelectorAll('tbody tr:last-child > *')].map(one => one.textContent);
     expect(cells.slice(0, 3)).toEqual(['1', '98 %', '1.00 GB']);
-    expect(cells[3]).toMatch(/^last sign of life 1:4\d ago$/);
+    expect(cells[3]).toMatch(/^last output 1:4\d ago$/);
     expect(box.querySelector('tbody tr:first-child td:last-child')?.textContent).toBe('');
     // The chip says it as well.
     node
       .querySelectorAll<HTMLElement>('.jpd-chip')[1]
       .dispatchEvent(new MouseEvent('mouseover', { bubbles: true }));
-    expect(node.querySelector('.jpd-strip .jpd-tip')?.textContent).toContain('last sign of life');
+    expect(node.querySelector('.jpd-strip .jpd-tip')?.textContent).toContain('last output');
     // After the end nothing is taken: what is left to say is how much it was at most.
     source.usageTold.ranks[1].series[0].values = [50, 98, 0];
     source.tell({ kind: 'run', run: runInfo(2, 'succeeded') });

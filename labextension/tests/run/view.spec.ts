@@ -502,6 +502,9 @@ describe('the logs', () => {
     press(search, 'Enter');
     expect(text(node, '.jpd-hits')).toBe('2/4');
     await vi.waitFor(() => expect(text(node, '.jpd-row-current .jpd-text')).toBe('needle 500'));
+    // Enter that accepts a word of an input method is no step.
+    press(search, 'Enter', { isComposing: true });
+    expect(text(node, '.jpd-hits')).toBe('2/4');
     expect(text(node, '.jpd-row-current mark')).toBe('needle');
     press(search, 'Enter', { shiftKey: true });
     expect(text(node, '.jpd-hits')).toBe('1/4');
@@ -695,6 +698,19 @@ describe('the metrics', () => {
     expect(state()).toEqual([['0'], ['0'], '0']);
     chips[0].click();
     expect(state()).toEqual([[], ['0', '1', '2'], 'All']);
+  });
+
+  it('appear in one frame with the bars of the ranks, which wait for them', async () => {
+    const bar = { rank: 0, id: 1, n: 1, total: 2, desc: 'epoch', rate: null };
+    const source = new FakeSource(runInfo(2, 'running', { progress_by_rank: [bar] }));
+    const node = await show(source);
+    const bars = node.querySelector('[aria-label="Progress of each rank"]')?.closest('details');
+    const metrics = node.querySelector<HTMLElement>('.jpd-metrics');
+    expect([bars?.hidden, metrics?.hidden]).toEqual([true, true]);
+    source.curveList = [curve(2)];
+    source.tell({ kind: 'curves', id: source.id });
+    await vi.waitFor(() => expect(metrics?.hidden).toBe(false));
+    expect(bars?.hidden).toBe(false);
   });
 
   it('of one point need no plot when the run has ended', async () => {

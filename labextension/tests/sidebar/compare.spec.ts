@@ -61,9 +61,7 @@ describe('CompareView', () => {
       [...view.node.querySelectorAll('.jpd-chart-box')].map(box => box.getAttribute('aria-label'));
     await vi.waitFor(() => expect(said().length).toBe(2));
     expect(said()[0]).toBe('loss over steps; at step 20 it is mean 1.5 (1 – 2)');
-    const axis = view.node.querySelector<HTMLSelectElement>(
-      '[aria-label="What curves are drawn over"]'
-    )!;
+    const axis = view.node.querySelector<HTMLSelectElement>('[aria-label="Horizontal axis"]')!;
     const over = (value: string) => {
       axis.value = value;
       axis.dispatchEvent(new Event('change'));

@@ -104,6 +104,37 @@ describe('RunsSection', () => {
     expect(named('Remove In[3]')).not.toBeNull();
   });
 
+  it('calls no stalled run running, and counts no ranks of a tuning run', async () => {
+    const stall = { since: 1, noticed: 2 };
+    server.all = [
+      makeRun(1, { state: 'running', ended: null, stall }),
+      makeRun(2, { world_size: 0 })
+    ];
+    await show();
+    const [tuning, stalled] = all('.jpd-sb-row-main');
+    expect(stalled.getAttribute('aria-label')).toMatch(/^In\[1\], stalled, /);
+    expect(stalled.title).toMatch(/^In\[1\]: stalled\n/);
+    expect([stalled.title, stalled.textContent].join()).not.toContain('running');
+    expect(tuning.title).toMatch(/^local, started /m);
+  });
+
+  it('takes a name when it is typed, not when a word of an input method is', async () => {
+    server.all = [makeRun(1)];
+    await show();
+    press(all('.jpd-sb-row-main')[0], 'F2');
+    const field = named('Name of the run') as HTMLInputElement;
+    field.value = '日本';
+    const enter = (isComposing: boolean) =>
+      act(() => {
+        const event = { key: 'Enter', bubbles: true, cancelable: true, isComposing };
+        field.dispatchEvent(new KeyboardEvent('keydown', event));
+      });
+    enter(true);
+    expect(did).not.toHaveBeenCalled();
+    enter(false);
+    expect(did.mock.calls).toEqual([['rename', 'In[1]', '日本']]);
+  });
+
   it('draws the rows in sight only, however many there are', async () => {
     server.all = Array.from({ length: 500 }, (_, index) => makeRun(index));
     const model = await show();

@@ -286,7 +286,9 @@ describe('ClusterForm', () => {
 
   it('warns where secrets are typed', async () => {
     await show();
-    expect(box.querySelector('#jpd-field-env-warning')?.textContent).toContain('no passwords');
+    expect(box.querySelector('#jpd-field-env-warning')?.textContent).toContain(
+      'Do not type passwords'
+    );
     expect(field('env')?.getAttribute('aria-describedby')).toContain('jpd-field-env-warning');
     expect(box.querySelector('#jpd-field-np-warning')).toBeNull();
   });

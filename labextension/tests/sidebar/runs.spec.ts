@@ -90,6 +90,18 @@ describe('RunsModel', () => {
     expect(model.runs.length).toBe(3);
   });
 
+  it('knows nothing of a filter before the server has answered for it', async () => {
+    fill(3);
+    await activate();
+    await model.setFilter({ text: 'nowhere' });
+    expect([model.loaded, model.runs.length]).toEqual([true, 0]);
+    // Otherwise the sidebar would say that there are no runs yet.
+    const answered = model.setFilter({ text: '' });
+    expect(model.loaded).toBe(false);
+    await answered;
+    expect([model.loaded, model.runs.length]).toEqual([true, 3]);
+  });
+
   it('filters on the server', async () => {
     server.all = [
       makeRun(1),

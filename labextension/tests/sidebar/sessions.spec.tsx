@@ -83,7 +83,7 @@ describe('the sessions', () => {
     );
     expect(ranks).toEqual([
       ['0', 'pid 7 · 2.00 GB · GPU memory 3.00 GB'],
-      ['1', 'ended; the next cell starts it again · pid 8']
+      ['1', 'ended; the next cell starts the rank again · pid 8']
     ]);
     expect(names).toEqual([
       ['model', 'Net'],

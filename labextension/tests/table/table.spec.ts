@@ -115,11 +115,25 @@ describe('RunsTable', () => {
       trans: english,
       ...kept,
       open: id => did('open', id),
-      compare: ids => did('compare', ids.length)
+      compare: ids => did('compare', ids.length),
+      menu: (runs, at, rename) => {
+        did('menu', ...runs.map(run => run.name), at.clientX);
+        rename();
+      }
     });
     document.body.appendChild(table.node);
     await vi.waitFor(() => expect(rows().length).toBeGreaterThan(0));
   }
+
+  /** Choose an item of the menu of columns. */
+  const pick = (label: string) => {
+    const { menu, node } = table.columnMenu;
+    if (!menu.isAttached) {
+      node.click();
+    }
+    menu.activeItem = menu.items.find(one => one.label === label)!;
+    menu.triggerActiveItem();
+  };
 
   beforeEach(() => {
     localStorage.clear();
@@ -224,10 +238,7 @@ describe('RunsTable', () => {
     const group = () => named('Group runs by') as HTMLSelectElement;
     await open(workspace);
     expect([sorted(), group().value]).toEqual([['param:lr'], 'param:model']);
-    const box = all('.jpd-columns input').find(
-      one => (one as HTMLInputElement).value === 'param:seed'
-    )!;
-    box.click();
+    pick('seed');
     const filter = named('Filter runs by text') as HTMLInputElement;
     filter.value = 'In[1';
     filter.dispatchEvent(new Event('input'));
@@ -241,6 +252,59 @@ describe('RunsTable', () => {
     table.dispose();
     await open(new StateDB());
     expect([sorted(), group().value, rows().length]).toEqual([[], '', 3]);
+  });
+
+  it('has a menu of columns, which stays open at what was chosen', async () => {
+    await show(3);
+    const heads = () => all('th[data-id]').map(one => one.dataset.id);
+    const before = heads();
+    const { menu, node } = table.columnMenu;
+    pick('seed');
+    expect(heads().filter(id => !before.includes(id))).toEqual(['param:seed']);
+    expect([menu.isAttached, menu.activeItem?.label]).toEqual([true, 'seed']);
+    expect(menu.activeItem?.isToggled).toBe(true);
+    pick('seed');
+    expect(heads()).toEqual(before);
+    pick('loss (min)');
+    expect(heads()).toContain('min:loss');
+    pick('Default columns');
+    expect([heads(), menu.isAttached]).toEqual([before, false]);
+    expect(document.activeElement).toBe(node);
+  });
+
+  it('has a menu for the run under the pointer, or for all that are selected', async () => {
+    await show(3);
+    const menu = (name: string) => {
+      const row = rows().find(one => one.textContent?.includes(name));
+      const event = new MouseEvent('contextmenu', { bubbles: true, cancelable: true, clientX: 7 });
+      row?.dispatchEvent(event);
+      return event.defaultPrevented;
+    };
+    expect(menu('In[1]')).toBe(true);
+    expect(did.mock.lastCall).toEqual(['menu', 'In[1]', 7]);
+    expect(named('Name of the run')).not.toBeNull();
+    named('Name of the run').dispatchEvent(
+      new KeyboardEvent('keydown', { key: 'Escape', bubbles: true })
+    );
+    await vi.waitFor(() => expect(named('Name of the run')).toBeNull());
+    named('Select In[2]').click();
+    named('Select In[0]').click();
+    menu('In[2]');
+    expect(did.mock.lastCall).toEqual(['menu', 'In[2]', 'In[0]', 7]);
+  });
+
+  it('leaves what an earlier version has kept until it is kept elsewhere', async () => {
+    const old = JSON.stringify({ sort: 'name', down: true });
+    localStorage.setItem('jupyter-dist:runs-table', old);
+    const full = { fetch: async () => undefined, save: async () => Promise.reject(new Error()) };
+    for (const db of [null, full as unknown as StateDB]) {
+      expect(await new TableStore(db).read()).toMatchObject({ sort: 'name', down: true });
+      expect(localStorage.getItem('jupyter-dist:runs-table')).toBe(old);
+    }
+    const db = new StateDB();
+    expect(await new TableStore(db).read()).toMatchObject({ sort: 'name', down: true });
+    expect(localStorage.getItem('jupyter-dist:runs-table')).toBeNull();
+    expect(await new TableStore(db).read()).toMatchObject({ sort: 'name', down: true });
   });
 
   it('changes no row between the press and the release of the pointer', async () => {

@@ -319,3 +319,17 @@ def test_an_environment_from_a_conda_file(tmp_path: Path) -> None:
     assert "s3cr3t" not in str(refused.value)
     with pytest.raises(InputError, match="--environment cannot be combined with --pip"):
         make_plan(read_command_line(f"{LINE} --pip torch").given)
+
+
+def test_a_machine_without_a_workspace_is_not_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SUBSCRIPTION", "RESOURCEGROUP", "WORKSPACE_NAME"):
+        monkeypatch.delenv(f"AZUREML_ARM_{name}", raising=False)
+    monkeypatch.chdir(tmp_path)
+    found = AzureMl().detect()
+    assert found["no_site"].startswith("No workspace is configured.")
+    assert "workspace" not in found
+    told = {"subscription_id": "s", "resource_group": "g", "workspace_name": "mine"}
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    found = AzureMl().detect()
+    assert found["workspace"] == "mine"
+    assert "no_site" not in found

@@ -445,3 +445,13 @@ def test_a_cluster_that_its_policy_ends(workspace: DatabricksWorkspace, runs: Ru
     assert run.state is not State.SUCCEEDED
     assert "became unusable during the run since it was terminated: INACTIVITY" in str(run.status.reason)
     runs.gone(*pids)
+
+
+def test_a_machine_without_a_workspace_is_not_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DATABRICKS_HOST", raising=False)
+    assert Databricks().detect()["no_site"].startswith("No workspace is configured.")
+    monkeypatch.setenv("DATABRICKS_HOST", "https://adb-1.2.azuredatabricks.net")
+    assert "no_site" not in Databricks().detect()
+    monkeypatch.delenv("DATABRICKS_HOST")
+    (tmp_path / "databrickscfg").write_text("[mine]\nhost = https://adb-1.2.azuredatabricks.net\n")
+    assert Databricks().detect()["profiles"] == "mine"
