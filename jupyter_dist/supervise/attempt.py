@@ -230,11 +230,11 @@ class Attempt:
         """Return a descriptor that reports new output, and a pause in seconds; see LogIndexWriter.heard."""
         return self._indexer.heard if self.phase is Phase.RUNNING else None
 
-    def pause_s(self, turn_s: float, idle_turn_s: float) -> float:
-        """Return the seconds until the next `tick`. `idle_turn_s`: while silent ranks would be `heard`."""
+    def pause_s(self, turn_s: float, heard_turn_s: float) -> float:
+        """Return the seconds until the next `tick`. `heard_turn_s`: while `heard` reports new output."""
         if self.heard is None:
             return min(turn_s, self._indexer.pause_s) if self._lively else turn_s
-        return turn_s if self._lively or self._ending is not None else idle_turn_s
+        return heard_turn_s if self._ending is None else turn_s
 
     @property
     def _lively(self) -> bool:

@@ -93,7 +93,7 @@ class _Supervision:
         # An event reports all that ranks of this machine do, and what users ask. Frequent looks would take
         # CPU time from the ranks.
         apart = able.apart or able.hosts or able.outlives
-        self._idle_turn_s = self._turn_s if apart else _LONGEST_TURN_S
+        self._heard_turn_s = self._turn_s if apart else _LONGEST_TURN_S
         self._context = RunContext(
             job=job,
             folder=folder,
@@ -156,7 +156,7 @@ class _Supervision:
             self._context.requests.removed = self._writer.removed
             self._usage.tick(time.monotonic())
             self._writer.beat()
-            pause_s = attempt.pause_s(self._turn_s, self._idle_turn_s)
+            pause_s = attempt.pause_s(self._turn_s, self._heard_turn_s)
             woken = self._alarm.wait(pause_s, self._context.caller.fileno(), attempt.heard)
 
     def _note_carrier(self, pid: int) -> None:
