@@ -37,7 +37,7 @@ _WATCH_STEPS = """() => {
       if (least > (paints.at(-1)?.[1] ?? 0)) paints.push([Date.now() / 1000, least]);
     };
     painted.port2.postMessage(0);
-    requestAnimationFrame(tick);
+    if (window.jpdPaints === paints) requestAnimationFrame(tick);
   };
   requestAnimationFrame(tick);
   window.jpdPaints = paints;

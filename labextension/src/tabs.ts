@@ -170,8 +170,13 @@ export class RunTabs implements IRunOpener {
     const watches = sources.map(source =>
       source.watch(change => change.kind === 'run' && tell(change.run))
     );
-    // Of a run that others watch already, nothing is told before it changes.
-    sources.forEach(source => void source.run().then(tell, () => undefined));
+    // Of a run that others watch already, nothing is told before it changes. What was told meanwhile is newer.
+    const first = (run: IRunSummary) => {
+      if (!names.has(run.id)) {
+        tell(run);
+      }
+    };
+    sources.forEach(source => void source.run().then(first, () => undefined));
     tab.disposed.connect(() => watches.forEach(watch => watch.dispose()));
     tab.title.icon = single ? distributedIcon : compareIcon;
     tab.title.label = single ? this._trans.__('Run') : this._trans.__('Compare');

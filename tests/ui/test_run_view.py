@@ -206,7 +206,7 @@ def test_the_rank_that_failed_is_named_with_its_line(lab: Lab, picture: Picture)
     [
         ('%%distribute -np 2\nimport time\ntime.sleep(0.3)\nprint("hello")', 0),
         (STEPS.format(loop="range(20)"), 2),
-        (STEPS.format(loop="tqdm(range(20))"), 2),
+        (STEPS.format(loop="tqdm(range(20))"), 3),
     ],
     ids=["one line", "steps", "steps with a bar"],
 )

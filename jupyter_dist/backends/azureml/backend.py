@@ -50,8 +50,8 @@ def _search_request(search: Search, trial: Job, timeout_s: float | None) -> dict
 
 
 _NO_WORKSPACE = (
-    "No workspace is configured. Write --workspace, --resource-group and --subscription, or download "
-    "config.json from the studio."
+    "The folder {!r} and its parents have no config.json of a workspace. Download it from the studio, or "
+    "write --workspace, --resource-group and --subscription."
 )
 
 
@@ -82,8 +82,9 @@ class AzureMl(PlatformJob[CommandJob]):
         found: dict[str, Any] = {}
         with contextlib.suppress(metadata.PackageNotFoundError, OSError):
             found["azure-identity"] = metadata.version("azure-identity")
-            here = workspace_here(os.environ, Path.cwd())
-            found |= {"workspace": here["workspace"]} if here else {"no_site": _NO_WORKSPACE}
+            here = workspace_here(os.environ, folder := Path.cwd())
+            none = _NO_WORKSPACE.format(str(folder))
+            found |= {"workspace": here["workspace"]} if here else {"no_site": none}
         return found
 
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:

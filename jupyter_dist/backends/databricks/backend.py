@@ -50,7 +50,10 @@ class Databricks(PlatformJob[JobRun]):
             if known or os.environ.get("DATABRICKS_HOST"):
                 found["profiles"] = ", ".join(known) or "none"
             else:
-                found["no_site"] = "No workspace is configured. In a terminal: databricks auth login"
+                found["no_site"] = (
+                    "There is no profile of Databricks, and DATABRICKS_HOST is not set. In a terminal: "
+                    "databricks auth login. Or write --host"
+                )
         return found
 
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:

@@ -8,19 +8,23 @@ const SHORT = 3;
 export interface IFitted {
   pages: LogPages;
   list: LogList;
-  /** It has had lines. */
+  /** It has had lines since it was read anew, or since the user changed its filter. */
   begun: boolean;
 }
 
 /** Fit the room of a log to its lines. One that grows line by line waits for other parts of the view. */
 export function fitLog(log: IFitted, growth: Growth): void {
-  const { node, hasInlays } = log.list;
-  const short = log.pages.rows <= SHORT && !hasInlays;
-  const fit = () => node.classList.toggle('jpd-log-short', short);
-  if (log.begun && !short && node.classList.contains('jpd-log-short')) {
+  const { node } = log.list;
+  const isShort = () => log.pages.rows <= SHORT && !log.list.hasInlays;
+  // Meanwhile it may have become short again.
+  const fit = () => node.classList.toggle('jpd-log-short', isShort());
+  if (isShort() || !node.classList.contains('jpd-log-short')) {
+    fit();
+  } else if (log.begun) {
     growth.soon(log, fit);
   } else {
     fit();
+    growth.now();
   }
   log.begun ||= log.pages.rows > 0;
 }

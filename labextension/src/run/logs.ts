@@ -226,6 +226,7 @@ export class Logs {
       return;
     }
     if (!more) {
+      shown.begun &&= grown; // what the user has asked for waits for nothing
       shown.pages.clear();
       this._inlay();
     }
@@ -258,6 +259,7 @@ export class Logs {
     if (shown?.only) {
       this._search.begin();
     } else if (shown) {
+      shown.begun = false;
       shown.pages.clear();
       void shown.pages.tail(TAIL);
     }

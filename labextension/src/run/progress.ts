@@ -21,6 +21,8 @@ export class ProgressRows {
   private _decided = false;
   private _over = false;
   private _updated = false;
+  /** Whether there is nothing to show, by what was told last. */
+  private _none = true;
 
   constructor(
     private readonly _context: IContext,
@@ -66,12 +68,14 @@ export class ProgressRows {
     }
     // The bar of an only rank is in the header, but for those within it.
     const alone = run.world_size < 2;
-    const hidden = alone ? !this._known.get(0)?.within : !all.length;
+    this._none = alone ? !this._known.get(0)?.within : !all.length;
+    // A restart may leave no bars meanwhile.
+    const fit = () => (this.node.hidden = this._none);
     // A run that has ended long ago has all parts at once.
-    if ((this._updated || !over) && this.node.hidden && !hidden) {
-      this._growth.soon(this, () => (this.node.hidden = false), WAIT_MS);
+    if ((this._updated || !over) && this.node.hidden && !this._none) {
+      this._growth.soon(this, fit, WAIT_MS);
     } else {
-      this.node.hidden = hidden;
+      fit();
     }
     this._updated = true;
     setText(this._summary, alone ? trans('Progress') : trans('Progress of each rank'));

@@ -325,7 +325,10 @@ export class DistributedPanel extends SidePanel {
             if (oldName !== null && newName !== oldName) {
               notebooks.renamed(oldName, newName);
             }
-            this._closeForm();
+            // While it was saved, another form may have taken its place.
+            if (this._editing?.key === key) {
+              this._closeForm();
+            }
             this._redraw();
             if (test) {
               void clusters.startTest(newName);

@@ -326,7 +326,8 @@ def test_a_machine_without_a_workspace_is_not_set_up(tmp_path: Path, monkeypatch
         monkeypatch.delenv(f"AZUREML_ARM_{name}", raising=False)
     monkeypatch.chdir(tmp_path)
     found = AzureMl().detect()
-    assert found["no_site"].startswith("No workspace is configured.")
+    # What somebody writes as options is not denied.
+    assert found["no_site"].startswith(f"The folder {str(tmp_path)!r} and its parents have no config.json")
     assert "workspace" not in found
     told = {"subscription_id": "s", "resource_group": "g", "workspace_name": "mine"}
     (tmp_path / "config.json").write_text(json.dumps(told))

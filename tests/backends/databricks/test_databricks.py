@@ -449,7 +449,7 @@ def test_a_cluster_that_its_policy_ends(workspace: DatabricksWorkspace, runs: Ru
 
 def test_a_machine_without_a_workspace_is_not_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DATABRICKS_HOST", raising=False)
-    assert Databricks().detect()["no_site"].startswith("No workspace is configured.")
+    assert Databricks().detect()["no_site"].startswith("There is no profile of Databricks")
     monkeypatch.setenv("DATABRICKS_HOST", "https://adb-1.2.azuredatabricks.net")
     assert "no_site" not in Databricks().detect()
     monkeypatch.delenv("DATABRICKS_HOST")
