@@ -118,6 +118,7 @@ def capture_cell(
         "sources": {cell.filename: cell.source},
         "labels": {cell.filename: label},
         "writes": sorted(cell.writes),
+        "assigns": sorted(cell.assigns),
     }
     return capture.payload(header, label, directory, sources or {}, labels or {}, ship_modules)
 

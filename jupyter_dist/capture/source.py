@@ -30,6 +30,8 @@ class Cell:
     """Those of `reads` that the cell may bind itself before it reads them."""
     writes: frozenset[str]
     """Global names that the cell binds."""
+    assigns: frozenset[str]
+    """Those of `writes` that the cell binds if it runs to its end: outside of branches and loops."""
     imports: frozenset[str]
     words: frozenset[str]
     texts: frozenset[str]
@@ -73,11 +75,36 @@ def parse(source: str, label: str, flags: int = 0) -> Cell:
         frozenset(scan.reads | ({"globals"} if reads_all else set())),
         frozenset(optional),
         frozenset(names.writes),
+        _surely_assigned(tree),
         names.imports,
         names.words,
         names.texts,
         tuple(tree.body),
     )
+
+
+def _surely_assigned(tree: ast.Module) -> frozenset[str]:
+    found: set[str] = set()
+    waiting: list[ast.AST] = [*tree.body]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, ast.Name):
+            found.add(each.id)
+        elif isinstance(each, ast.Assign):
+            waiting += each.targets
+        elif isinstance(each, ast.AugAssign) or (isinstance(each, ast.AnnAssign) and each.value is not None):
+            waiting.append(each.target)
+        elif isinstance(each, ast.Tuple | ast.List):
+            waiting += each.elts
+        elif isinstance(each, ast.Starred):
+            waiting.append(each.value)
+        elif isinstance(each, ast.With | ast.AsyncWith):
+            waiting += [*each.body, *(item.optional_vars for item in each.items if item.optional_vars)]
+        elif isinstance(each, ast.Import | ast.ImportFrom):
+            found |= {alias.asname or alias.name.partition(".")[0] for alias in each.names}
+        elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(each.name)
+    return frozenset(found)
 
 
 def _reads_namespace(tree: ast.Module) -> bool:

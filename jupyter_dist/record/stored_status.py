@@ -53,10 +53,18 @@ def read(folder: RunFolder) -> Status | None:
         raise ValueError(str(error)) from error
     _known.pop(folder.state, None)
     _known[folder.state] = _Known(version, ranks, found)
-    size = sum(one.version[2] for one in _known.values())
-    while len(_known) > _MOST_KEPT or (size > _MOST_KEPT_BYTES and len(_known) > 1):
-        size -= _known.pop(next(iter(_known))).version[2]
+    _drop_oldest()
     return found
+
+
+def _drop_oldest() -> None:
+    kept = list(_known.items())  # threads of the server read at once
+    size = sum(one.version[2] for _, one in kept)
+    for number, (path, one) in enumerate(kept[:-1]):
+        if len(kept) - number <= _MOST_KEPT and size <= _MOST_KEPT_BYTES:
+            return
+        _known.pop(path, None)
+        size -= one.version[2]
 
 
 def _parsed(data: bytes, known: _Known | None) -> tuple[Status, bytes | None]:

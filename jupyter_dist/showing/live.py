@@ -47,6 +47,7 @@ _FLOOD_S = 0.2
 _GLANCE_S = 0.01
 _STAY_QUICK_S = 2.0
 _RESTART_FOLLOWS_S = 0.5
+_Version = tuple[int, int] | None
 
 
 class Screen(Protocol):
@@ -62,7 +63,7 @@ class Screen(Protocol):
         """Return whether new lines are drawn as they arrive."""
 
     def show(self, view: View, changed: bool) -> None:
-        """Draw if needed. Called after every poll, many times a second."""
+        """Draw if needed. Called after every poll."""
 
     def pause(self, view: View) -> None:
         """Draw all lines, and remove what is redrawn in place, because the prompt of a rank follows."""
@@ -189,7 +190,7 @@ class _Follower:
     def step(self) -> bool:
         """Read, show and pause once. Returns true when the run has ended and all of it has been shown."""
         began = time.monotonic()
-        seen = _written_at(self._folder.state), _written_at(self._folder.moment)
+        seen = _version(self._folder.state), _version(self._folder.moment)
         batch = self._tail.poll()
         changed = self._view.feed(batch, began)
         self._curves.take(batch.status.attempt, began)
@@ -205,6 +206,8 @@ class _Follower:
             self.close()
             return True
         self._screen.show(self._view, changed)
+        # With many ranks a poll takes long. The pause limits this loop to a quarter of a core.
+        least_s = 3 * (time.monotonic() - began)
         if batch.status.waits and self._answers and not self._answered:
             self._converse()
         now = time.monotonic()
@@ -217,8 +220,8 @@ class _Follower:
             self._quick_until = now + _STAY_QUICK_S
         elif now > self._quick_until:
             self._pause = min(self._longest_s(batch.status), 1.2 * self._pause)
-        # With many ranks a poll takes long. The pause limits this loop to a quarter of a core.
-        self._rest(max(self._pause, 3 * (now - began)), *seen)
+        slow_s = max(_FLOOD_S if batch.skipped else _SLOW_S, least_s)
+        self._rest(max(self._pause, least_s), slow_s, *seen)
         return False
 
     def _converse(self) -> None:
@@ -248,18 +251,18 @@ class _Follower:
         told = self._written is not None and supervisor is not None and supervisor.host == self._host
         return _SILENT_S if told and status.state is State.RUNNING and not self._tunes else _SLOW_S
 
-    def _rest(self, seconds: float, state: int, output: int) -> None:
+    def _rest(self, seconds: float, slow_s: float, state: _Version, output: _Version) -> None:
         """Sleep until `seconds` have passed or the run's state has been written since `state`.
 
-        After `_SLOW_S`, output that was noted since `output` ends the pause too. So the end and new lines are
+        After `slow_s`, output that was noted since `output` ends the pause too. So the end and new lines are
         shown at once. A notification replaces 100 looks a second, which would take CPU time from the ranks.
         """
         now = time.monotonic()
-        until, slow = now + seconds, now + _SLOW_S
+        until, slow = now + seconds, now + slow_s
         while (now := time.monotonic()) < until:
-            if _written_at(self._folder.state) != state:
+            if _version(self._folder.state) != state:
                 return
-            if now >= slow and _written_at(self._folder.moment) != output:
+            if now >= slow and _version(self._folder.moment) != output:
                 return
             left = (until if now >= slow else min(slow, until)) - now
             if self._written is None:
@@ -268,9 +271,13 @@ class _Follower:
                 self._changes.take()
 
 
-def _written_at(path: Path) -> int:
-    """Return when a file was last written, in nanoseconds; 0 if there is none."""
+def _version(path: Path) -> _Version:
+    """Return what changes when a file is written or replaced; None if there is none.
+
+    Linux may give two files that are written within 10 ms the same time. A replaced file has another inode.
+    """
     try:
-        return os.stat(path).st_mtime_ns
+        info = os.stat(path)
     except OSError:
-        return 0
+        return None
+    return info.st_ino, info.st_mtime_ns

@@ -90,8 +90,8 @@ class _Supervision:
         )
         grace_s = job.options.get("grace")
         self._turn_s = min(backend.poll_interval_s, _LONGEST_TURN_S)
-        # An event reports all that ranks of this machine do, and what users ask. Frequent looks would take
-        # CPU time from the ranks.
+        # Events report the output and the ends of ranks of this machine, and what users ask. Frequent looks
+        # would take CPU time from the ranks.
         apart = able.apart or able.hosts or able.outlives
         self._heard_turn_s = self._turn_s if apart else _LONGEST_TURN_S
         self._context = RunContext(

@@ -325,7 +325,7 @@ class Tuning:
             sizes = self.search.sizes
             name = count(int(trial.parameters[RANKS]), "rank") if sizes else f"trial {trial.number}"
             self._failures.append(f"{name}: {trial.reason}")
-            self._diverged += any(not math.isfinite(value) for _, value in trial.steps)
+            self._diverged += any(not math.isfinite(value) for _, value in trial.steps[-1:])
         self._best = trials.best([*filter(None, [self._best]), trial], self.search)
 
     def _take_on(self, running: _Running) -> None:

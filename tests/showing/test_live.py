@@ -20,7 +20,7 @@ import pytest
 from jupyter_dist.errors import RunFailed
 from jupyter_dist.job import RankState, Stall, State
 from jupyter_dist.record import reader
-from jupyter_dist.record.cursor import Tail
+from jupyter_dist.record.cursor import Batch, Tail
 from jupyter_dist.showing import live
 from jupyter_dist.showing.progress import Progress
 from jupyter_dist.showing.run import Run
@@ -398,7 +398,7 @@ def test_noted_output_and_the_end_of_the_run_end_a_pause(
     made = RunMaker(own_folders, 1)
     file = io.StringIO()
     thread = threading.Thread(
-        target=live.follow, args=(Run(made.folder),), kwargs={"display": PlainScreen(file)}
+        target=live.follow, args=(Run(made.folder),), kwargs={"display": PlainScreen(file)}, daemon=True
     )
     thread.start()
     for line in "ab":
@@ -407,6 +407,26 @@ def test_noted_output_and_the_end_of_the_run_end_a_pause(
         wait_for(lambda wanted=line: f"[0] {wanted}\n" in file.getvalue(), what=f"line {line}")
     made.end()
     wait_for(lambda: not thread.is_alive(), what="the end")
+
+
+def test_output_shortens_no_pause_that_leaves_the_cpu_to_the_ranks(
+    own_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "_FLOOD_S", 0.4)
+    made = RunMaker(own_folders, 1)
+    follower = live._Follower(made.folder, PlainScreen(io.StringIO()), answers=False)
+    follower.step()
+    poll = follower._tail.poll
+
+    def more() -> Batch:
+        time_index.note_complete(made.folder.moment, BEGAN)
+        return replace(poll(), skipped=1)
+
+    monkeypatch.setattr(follower._tail, "poll", more)
+    began = time.monotonic()
+    follower.step()
+    assert time.monotonic() - began >= 0.4
+    follower.close()
 
 
 def test_a_flood_in_a_pipe_is_cut_and_says_where_the_rest_is(own_folders: Path) -> None:

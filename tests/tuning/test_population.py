@@ -32,6 +32,7 @@ from jupyter_dist.search.spec import Search
 from jupyter_dist.start import Origin, start_cell
 from jupyter_dist.tuning.engines.population_engine import PopulationEngine, explore, quantiles
 from tests.rigs.hosts import Hosts
+from tests.rigs.launching import carrier_of
 from tests.tuning.test_engines import JOB
 from tests.tuning.test_tuning import story
 
@@ -213,11 +214,18 @@ def test_trials_that_diverge_or_end_by_themselves() -> None:
     assert engine.exhausted() == ""
 
 
-def test_a_population_ends_when_all_its_trials_have_diverged() -> None:
+def test_a_population_ends_when_all_its_trials_have_diverged_or_failed() -> None:
     engine = PopulationEngine(search(), JOB)
     for number in range(4):
         engine.tell(ended(number, None))
     assert engine.ask(4) is None
+    assert engine.exhausted() == ""
+    engine = PopulationEngine(search(), JOB)
+    for number, value in enumerate((0.4, 0.1, 0.3, 0.2)):
+        engine.tell(ended(number, value))
+    for number, source in enumerate((1, 1, 2, 3), 4):
+        engine.tell(ended(number, None, Source(source, 2), paused=False))
+    assert engine.sources() == {1, 2, 3, 4, 5, 6, 7}, "the failed trials have saved nothing"
     assert engine.exhausted() == ""
 
 
@@ -348,8 +356,10 @@ for epoch in"""
     second = RunFolder(run.folder.path.parent / f"{run.id}-t5")
     wait_for(lambda: second.state.exists(), "the second segment")
     assert run.status.supervisor is not None
+    carrier = carrier_of(run.folder)
     os.kill(run.status.supervisor.pid, signal.SIGKILL)
     wait_for(lambda: run.state == "unwatched")
+    wait_for(lambda: reader.start_ticks(carrier) is None, "the end of the process that stops paused trials")
     go.touch()
     paused = [RunFolder(second.path.parent / f"{run.id}-t{number}") for number in (4, 5)]
     wait_for(

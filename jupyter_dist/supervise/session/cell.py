@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -87,7 +88,7 @@ class CellCaller:
         self._to_close, self._prepare = to_close, prepare
         self._closing: set[int] | None = None
         """Ranks that have not closed their process groups yet; None before they were asked."""
-        self._close_by = 0.0
+        self._close_by: float | None = None
         waits = [rank in request.ranks for rank in range(request.job.world_size)]
         self._states = [
             RankState(rank, State.PENDING if waits[rank] else State.SUCCEEDED, local_rank=rank)
@@ -205,16 +206,19 @@ class CellCaller:
         """Let ranks close broken process groups. Return whether they have.
 
         Otherwise the first collective of a faster rank could meet the old group of another one. A rank whose
-        group does not close is killed.
+        group does not close is killed, but not while its host is not connected.
         """
         if self._closing is None:
             self._closing = set(self._to_close(self._request))
-            self._close_by = time.monotonic() + _CLOSE_LIMIT_S
             for rank in sorted(self._closing):
                 self._ranks.send(rank, {"do": "close", "of": self._request.folder.id})
         if self._closing:
             self._waits = "the session's ranks are closing the process group that the last cell has broken"
-            if time.monotonic() > self._close_by:
+            now = time.monotonic()
+            if self._close_by is None or not all(map(self._ranks.processes.answers, self._closing)):
+                self._close_by = now + _CLOSE_LIMIT_S
+            elif now > self._close_by:
+                self._close_by = math.inf
                 log(f"the process groups of the ranks {sorted(self._closing)} do not close: they are killed")
                 self._ranks.kill(self._closing)
         return not self._closing

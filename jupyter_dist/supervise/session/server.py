@@ -119,7 +119,8 @@ class Server:
             self.turn(_TURN_S)
             if self.ranks.processes.failed is not None:
                 self._ending, self._failed = self.ranks.processes.failed, True
-            if self._idle_limit_s is not None and time.time() - self._idle_since > self._idle_limit_s:
+            idle_s = 0.0 if self._waiting else time.time() - self._idle_since
+            if self._idle_limit_s is not None and idle_s > self._idle_limit_s:
                 self._ending = f"it was idle for {duration(self._idle_limit_s)}"
 
     def turn(self, seconds: float) -> None:

@@ -62,14 +62,23 @@ class PopulationEngine:
     def sources(self) -> set[int]:
         self._advance()
         members = dict(enumerate(self._segment, self._first))
-        waiting = [one.source for number, one in members.items() if number not in self._ended]
-        return {*members, *(one.trial for one in waiting if one is not None)}
+        lacking = [one.source for number, one in members.items() if not self._has_checkpoint(number)]
+        return {*members, *(one.trial for one in lacking if one is not None)}
 
     def stop(self) -> None:
         pass
 
     def close(self) -> None:
         pass
+
+    def _has_checkpoint(self, number: int) -> bool:
+        """Return whether a trial has ended with a checkpoint of its own, so that it needs its source no more.
+
+        If all trials of a segment fail, for example on a full disk, the user still has those of the segment
+        before.
+        """
+        ended = self._ended.get(number)
+        return ended is not None and (ended.paused or ended.state != FAILED)
 
     def _first_segment(self, count: int) -> list[Proposal]:
         chance = self._chance(0)

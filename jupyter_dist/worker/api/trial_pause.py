@@ -43,6 +43,6 @@ def logged() -> None:
 def _wait() -> NoReturn:
     time.sleep(LIMIT_S)  # until a signal raises an exception here
     raise SystemExit(
-        f"The trial was paused, and its tuning run has not stopped it within {LIMIT_S:g} s. The tuning run "
-        "has no supervisor. To continue the tuning run, write %dist attach with its id"
+        f"The trial was paused, and its tuning run has not stopped it within {LIMIT_S:g} s. Probably the "
+        "tuning run has no supervisor. To continue the tuning run, write %dist attach with its id"
     )

@@ -89,7 +89,8 @@ def _restored_from_a_copy(original: Callable[..., Any]) -> Callable[..., Any]:
                 gfile.rmtree(self.backup_dir)
             gfile.makedirs(self.backup_dir)
             for name in gfile.listdir(place) if gfile.exists(place) else ():
-                gfile.copy(os.path.join(place, name), os.path.join(self.backup_dir, name))
+                if not gfile.isdir(os.path.join(place, name)):  # the user's: Keras writes only files
+                    gfile.copy(os.path.join(place, name), os.path.join(self.backup_dir, name))
             _meet(strategy)
             return original(self, *args, **kwargs)
 
@@ -122,7 +123,10 @@ def _saved_by_chief(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _SavesNothing:
-    """Orbax's checkpointer of a worker that is not the chief."""
+    """Orbax's checkpointer of a worker that is not the chief.
+
+    The first versions of Keras' callback call `save_pytree`.
+    """
 
     @staticmethod
     def save_checkpointables(step: int, state: Any) -> None:
@@ -133,6 +137,8 @@ class _SavesNothing:
         saved: concurrent.futures.Future[None] = concurrent.futures.Future()
         saved.set_result(None)
         return saved
+
+    save_pytree, save_pytree_async = save_checkpointables, save_checkpointables_async
 
 
 def _after_all_workers(original: Callable[..., Any]) -> Callable[..., Any]:

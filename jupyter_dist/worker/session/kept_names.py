@@ -7,7 +7,6 @@ name whose assignment is outside of branches and loops: `x = 1` may assign the o
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import types
@@ -55,11 +54,14 @@ class KeptNames:
         """Names that the notebook has sent, with digests of the values that arrived."""
         self._of_modules: set[str] = set()
         """Names of the notebook for functions and classes of modules beside it."""
-        self._ids: dict[str, int] = {}
+        self._ids: dict[str, int] | None = None
+        """What the names referred to when the present cell's code began; None if it has not begun."""
         self._before: dict[str, Callable[[], Any]] = {}
         """References to the values, before the cell, of names that its code assigns."""
         self._cell: tuple[str, str, int] | None = None
         """The source, the file name and the compiler flags of the present cell; None for a call."""
+        self._assigns: frozenset[str] = frozenset()
+        """Names that the present cell assigns if it runs to its end."""
         self.installed: list[str] = []
         """Names that the notebook has sent with the present cell."""
 
@@ -149,14 +151,13 @@ class KeptNames:
     def begin(self, header: Mapping[str, Any]) -> None:
         """Note what the names refer to, right before the cell's code runs."""
         self._ids = self._identities()
-        self._cell = None
+        self._cell, self._assigns = None, frozenset()
         self._before = {}
         if header["kind"] == "cell":
             self._cell = header["source"], header["filename"], header["flags"]
-            written = self._ids.keys() & header["writes"]
-            surely = _surely_assigned(header["source"]) if written else frozenset()
-            for name in written:
-                reference = _reference(self.main.__dict__[name], may_hold=name not in surely)
+            self._assigns = frozenset(header["assigns"])
+            for name in self._ids.keys() & header["writes"]:
+                reference = _reference(self.main.__dict__[name], may_hold=name not in self._assigns)
                 if reference is not None:
                     self._before[name] = reference
 
@@ -201,18 +202,21 @@ class KeptNames:
 
     def assigned(self, *, succeeded: bool) -> list[str]:
         """Return the names that the cell has assigned, after the cell's end."""
-        now = self._identities()
-        found = {name for name, ident in now.items() if self._ids.get(name) != ident}
+        now, before = self._identities(), self._ids
+        # A cell that was stopped before its code, or whose names did not load, has assigned nothing.
+        found: set[str] = set()
+        if before is not None:
+            found = {name for name, ident in now.items() if before.get(name) != ident}
         # A loop that assigns a name twice can place the second value where the first one was.
         found |= {name for name in self._before.keys() & now.keys() if id(self._before[name]()) != now[name]}
         self._before = {}
-        if succeeded and self._cell is not None:
-            found |= _surely_assigned(self._cell[0]) & now.keys()
+        if succeeded:
+            found |= self._assigns & now.keys()
         found |= forced & now.keys()
         forced.clear()
         for name in found:
             self._from_notebook.pop(name, None)
-        self._ids = {}
+        self._ids = self._cell = None
         return sorted(found)
 
     def kinds(self) -> dict[str, str]:
@@ -236,31 +240,6 @@ def _reference(value: object, *, may_hold: bool) -> Callable[[], Any] | None:
         return weakref.ref(value)
     except TypeError:
         return (lambda: value) if may_hold or not isinstance(value, list | dict | tuple) else None
-
-
-def _surely_assigned(source: str) -> frozenset[str]:
-    """Return the names that a cell assigns if it runs to its end."""
-    found: set[str] = set()
-    waiting: list[ast.AST] = [*ast.parse(source).body]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, ast.Name):
-            found.add(each.id)
-        elif isinstance(each, ast.Assign):
-            waiting += each.targets
-        elif isinstance(each, ast.AugAssign) or (isinstance(each, ast.AnnAssign) and each.value is not None):
-            waiting.append(each.target)
-        elif isinstance(each, ast.Tuple | ast.List):
-            waiting += each.elts
-        elif isinstance(each, ast.Starred):
-            waiting.append(each.value)
-        elif isinstance(each, ast.With | ast.AsyncWith):
-            waiting += [*each.body, *(item.optional_vars for item in each.items if item.optional_vars)]
-        elif isinstance(each, ast.Import | ast.ImportFrom):
-            found |= {alias.asname or alias.name.partition(".")[0] for alias in each.names}
-        elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(each.name)
-    return frozenset(found)
 
 
 def _described(value: object) -> str:

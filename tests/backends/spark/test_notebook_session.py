@@ -78,6 +78,8 @@ def shards(spark: Any, frame: Any, folder: str) -> dict[str, Any]:
     spark.conf.unset(FOLDER)
     spark.conf.set("petastorm.spark.converter.parentCacheDirUrl", f"file:{folder}/cache/")
     seen["of petastorm"] = list(capture_call(len, (frame,), {}, label="call", directory=Path(folder)).notes)
+    spark.conf.set("petastorm.spark.converter.parentCacheDirUrl", "file:/proc/none")
+    seen["not writable"] = list(capture_call(len, (frame,), {}, label="call", directory=Path(folder)).notes)
     spark.conf.unset("petastorm.spark.converter.parentCacheDirUrl")
     seen["cached"] = len([*Path(folder, "cache").rglob("*.arrow")])
     seen |= {"written": list(written.results), "written notes": list(written.job.notes)}
@@ -177,6 +179,8 @@ def test_what_travels_is_said(seen: Any) -> None:
     assert told.startswith("the 101 rows of a Spark DataFrame are in /")
     assert "/cache/20" in told
     assert seen["cached"] == 3
+    (told,) = seen["not writable"]
+    assert told.startswith("a Spark DataFrame is sent as its 101 rows")
 
 
 def test_it_works_in_the_notebook_as_well(seen: Any) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from jupyter_dist.folder import RunFolder
-from jupyter_dist.job import Job
-from jupyter_dist.supervise.session.cell import Request
+from jupyter_dist.job import Job, RankState, State
+from jupyter_dist.supervise.session import cell
+from jupyter_dist.supervise.session.cell import CellCaller, Request
 from jupyter_dist.supervise.session.ranks import Ranks
 from jupyter_dist.supervise.session.recovery import Recovery
 
@@ -60,6 +63,27 @@ def test_each_rank_closes_a_broken_group_of_the_user_before_its_next_cell(
     assert (recovery.to_close(one), recovery.to_close(both)) == ((), (1,))
     recovery.prepare(both)
     assert recovery.to_close(both) == ()
+
+
+def test_a_rank_that_keeps_a_broken_group_is_killed_once_and_not_while_its_host_is_away(
+    ranks: Ranks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    link: Any = SimpleNamespace(send=told.append)
+    for rank, kept in enumerate(ranks.all):
+        kept.state, kept.link = RankState(rank, State.RUNNING), link
+    killed, here = list[set[int]](), False
+    monkeypatch.setattr(cell, "_CLOSE_LIMIT_S", 0.0)
+    monkeypatch.setattr(ranks, "kill", lambda some: killed.append({*some}))
+    monkeypatch.setattr(ranks.processes, "answers", lambda rank: here)
+    recovery = Recovery(ranks)
+    recovery.broken = True
+    caller = CellCaller(request(tmp_path, 0, 1), ranks, lambda: None, -1, recovery.to_close, recovery.prepare)
+    for here, expected in ((False, []), (True, [{0, 1}])):  # noqa: B007  a lambda above uses it
+        for _ in range(4):
+            assert caller.begin("poll", handle={}, cursor=None).failure is None
+        assert killed == expected
+    assert [message["do"] for message in told] == ["close", "close"]
 
 
 def test_a_fresh_rank_is_named_once_with_what_was_lost(ranks: Ranks, tmp_path: Path) -> None:

@@ -301,7 +301,7 @@ def write():
         back = kinds.BackupAndRestore(str(place / "backup"), save_freq=1, double_checkpoint=True)
         model.save_weights(f"own-{dist.rank()}.weights.h5")
         if dist.rank() == 0:  # an earlier run was killed while it wrote
-            (place / "backup").mkdir(parents=True)
+            (place / "backup" / "mine").mkdir(parents=True)
             copy("own-0.weights.h5", place / "backup" / "latest.weights.h5.bkp")
             (place / "backup" / "latest.weights.h5").write_bytes(b"half")
             (place / "backup" / "training_metadata.json").write_text("half")

@@ -21,7 +21,8 @@ def kept() -> Iterator[KeptNames]:
 
 def assigned(kept: KeptNames, code: str, *, succeeds: bool = True) -> list[str]:
     cell = parse(code, "In[1]")
-    header = {"source": code, "filename": cell.filename, "flags": cell.flags, "writes": [*cell.writes]}
+    header = {"source": code, "filename": cell.filename, "flags": cell.flags}
+    header |= {"writes": [*cell.writes], "assigns": [*cell.assigns]}
     kept.begin({"kind": "cell", **header})
     try:
         exec(code, kept.main.__dict__)
@@ -46,6 +47,13 @@ def test_an_assignment_that_may_not_run_counts_if_it_has_run(kept: KeptNames, co
     kept.main.__dict__["x"] = 1
     assert "x" not in assigned(kept, code)
     assert "x" in assigned(kept, f"{code}\nif 1: x = 3")
+
+
+def test_a_cell_that_ends_before_its_code_has_assigned_nothing(kept: KeptNames) -> None:
+    kept.main.__dict__["x"] = 1
+    assert kept.assigned(succeeded=False) == []
+    assert assigned(kept, "y = 2") == ["y"]
+    assert kept.assigned(succeeded=False) == []
 
 
 @pytest.mark.parametrize("first", ["set(range(3))", "[1, 2]", "{1: 2}"])

@@ -82,7 +82,12 @@ def _rows_of(frame: Any) -> tuple[SparkRows, str]:
     if own and folder is None:
         raise ValueError(f"{FOLDER} is {own!r}, which is no folder on the machines' disks")
     if folder:
-        return _written(frame, folder)
+        try:
+            return _written(frame, folder)
+        except Exception:
+            if own:
+                raise
+            # The user has set Petastorm's folder for Petastorm. The rows can do without it.
     table, sizes = collect(frame)
     said = f"a Spark DataFrame is sent as its {table.num_rows:,} rows, {max(1, table.nbytes // 1000):,} kB"
     if table.nbytes > _LARGE_BYTES:
