@@ -241,7 +241,21 @@ def openapi() -> str:
         content = told["paths"][operation.path][operation.method.lower()]["responses"]["200"]["content"]
         if operation.file is None and not operation.content:
             content["application/json"]["schema"] = made.schema(ast.parse(annotation, mode="eval").body)
-    return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+    return _folded(told) + "\n"
+
+
+def _folded(value: Any, indent: int = 0) -> str:
+    """The value as JSON: on one line where that is short, as Prettier writes it."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(line) + indent <= _WIDTH or not isinstance(value, dict | list):
+        return line
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key)}: {_folded(part, indent + 1)}" for key, part in value.items()]
+    else:
+        parts = [_folded(part, indent + 1) for part in value]
+    start, end = "{}" if isinstance(value, dict) else "[]"
+    pad = "\n" + " " * indent
+    return f"{start}{pad} " + f",{pad} ".join(parts) + f"{pad}{end}"
 
 
 def _object(made: Made, shape: Shape) -> dict[str, Any]:
