@@ -306,7 +306,6 @@ export class DistributedPanel extends SidePanel {
 
   private _drawClusters(): React.ReactElement {
     const { clusters, notebooks, trans } = this._dist;
-    const { front } = notebooks;
     if (this._editing) {
       const { key, name, data, oldName } = this._editing;
       return (
@@ -325,7 +324,7 @@ export class DistributedPanel extends SidePanel {
             if (oldName !== null && newName !== oldName) {
               notebooks.renamed(oldName, newName);
             }
-            // While it was saved, another form may have taken its place.
+            // Another form may have taken its place meanwhile.
             if (this._editing?.key === key) {
               this._closeForm();
             }
@@ -335,7 +334,7 @@ export class DistributedPanel extends SidePanel {
             }
           }}
           onCancel={() => this._showCards()}
-          onInstall={front && (cell => this.install(cell))}
+          onInstall={notebooks.front && (cell => this.install(cell))}
         />
       );
     }
