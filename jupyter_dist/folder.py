@@ -227,11 +227,11 @@ def create(root: Path, run_id: str, world_size: int) -> RunFolder:
 def make_attempt(folder: RunFolder, attempt: int, world_size: int) -> None:
     if not world_size:
         return
-    ranks = folder.attempt(attempt) / layout.RANKS
+    ranks = folder.rank(attempt, 0).path.parent
     for path in (ranks.parent.parent, ranks.parent, ranks):  # a search from below would fail three times
         make_private(path)
     for rank in range(world_size):
-        make_private(ranks / str(rank))
+        make_private(folder.rank(attempt, rank).path)
 
 
 def keep_room(folder: RunFolder, world_size: int) -> None:

@@ -139,8 +139,6 @@ class _Follower:
         job = reader.job(folder)
         share = max(2 << 10, min(_TAIL_BYTES, _ALL_TAIL_BYTES // max(1, job.world_size)))
         self._folder = folder
-        self._tunes = job.tuning is not None
-        self._host = socket.gethostname()
         self._screen = screen
         self._answers = answers
         self._view = View(folder, job, keep=screen.keep, colour=screen.colour, raises=screen.raises)
@@ -247,9 +245,11 @@ class _Follower:
 
     def _longest_s(self, status: Status) -> float:
         """Return the longest pause. A supervisor of this host notes new output in a watched file."""
+        if status.state is not State.RUNNING or self._view.job.tuning is not None:
+            return _SLOW_S
         supervisor = status.supervisor
-        told = self._written is not None and supervisor is not None and supervisor.host == self._host
-        return _SILENT_S if told and status.state is State.RUNNING and not self._tunes else _SLOW_S
+        is_here = supervisor is not None and supervisor.host == socket.gethostname()
+        return _SILENT_S if is_here and self._written is not None else _SLOW_S
 
     def _rest(self, seconds: float, slow_s: float, state: _Version, output: _Version) -> None:
         """Sleep until `seconds` have passed or the run's state has been written since `state`.

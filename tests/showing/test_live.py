@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -50,6 +50,14 @@ def follow_plain(made: RunMaker, **options: Any) -> str:
     file = io.StringIO()
     live.follow(Run(made.folder), display=PlainScreen(file), **options)
     return file.getvalue()
+
+
+def following(made: RunMaker, file: TextIO) -> threading.Thread:
+    """A thread that shows the run in a file. If the test fails, it does not keep the process alive."""
+    options = {"display": PlainScreen(file)}
+    thread = threading.Thread(target=live.follow, args=(Run(made.folder),), kwargs=options, daemon=True)
+    thread.start()
+    return thread
 
 
 # What is shown
@@ -377,10 +385,7 @@ def test_plain_output_has_every_line_once_and_folded(own_folders: Path, capsys: 
 def test_lines_of_a_running_run_come_before_its_end(own_folders: Path, wait_for: Callable[..., Any]) -> None:
     made = RunMaker(own_folders)
     file = io.StringIO()
-    thread = threading.Thread(
-        target=live.follow, args=(Run(made.folder),), kwargs={"display": PlainScreen(file)}
-    )
-    thread.start()
+    thread = following(made, file)
     made.print(0, "a\n")
     made.print(1, "a\n")
     wait_for(lambda: "[0-1] a\n" in file.getvalue(), what="a folded line")
@@ -397,10 +402,7 @@ def test_noted_output_and_the_end_of_the_run_end_a_pause(
     monkeypatch.setattr(live, "_QUICK_S", 1000.0)
     made = RunMaker(own_folders, 1)
     file = io.StringIO()
-    thread = threading.Thread(
-        target=live.follow, args=(Run(made.folder),), kwargs={"display": PlainScreen(file)}, daemon=True
-    )
-    thread.start()
+    thread = following(made, file)
     for line in "ab":
         made.print(0, f"{line}\n")
         time_index.note_complete(made.folder.moment, BEGAN)
@@ -469,10 +471,7 @@ def test_a_terminal_has_a_last_line_that_is_rewritten(
     made.event(0, "progress", id=0, n=3, total=9, desc="fit")
     leader, follower = pty.openpty()
     with os.fdopen(follower, "w") as file, os.fdopen(leader, "rb", buffering=0) as terminal:
-        thread = threading.Thread(
-            target=live.follow, args=(Run(made.folder),), kwargs={"display": PlainScreen(file)}
-        )
-        thread.start()
+        thread = following(made, file)
         seen = b""
 
         def sees(text: bytes) -> bool:
