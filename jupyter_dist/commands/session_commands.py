@@ -18,6 +18,12 @@ from .run_commands import Context, Empty, command
 __all__ = ["SESSION_COMMANDS"]
 
 _SHOWN_NAMES = 8
+_COMMANDS = {
+    **dict.fromkeys(("close", "end", "stop"), "%dist close"),
+    "kill": "%dist close --kill",
+    "list": "%dist sessions",
+}
+"""Words that users write behind `%dist session`, and the commands for them."""
 _SOON_S = 600.0
 """A session that would end within this time shows the time that is left, as in the sidebar."""
 
@@ -95,6 +101,9 @@ def _session(context: Context, _: Empty, names: tuple[str, ...]) -> Message:
     if names[0] == "off":
         session_default.set(None)
         return Message("%%distribute starts new ranks for each cell again")
+    command_for = _COMMANDS.get(names[0])
+    if command_for is not None and names[0] not in {one.name for one in list_sessions()}:
+        raise InputError(f"there is no session {names[0]!r}. Did you mean `{command_for}`?")
     if not place.is_name(names[0]):
         raise InputError(f"{names[0]!r} is not the name of a session. Use letters, digits, dots, - and _")
     session_default.set(names[0])

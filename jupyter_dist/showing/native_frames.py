@@ -9,8 +9,12 @@ import re
 
 __all__ = ["NativeFrames"]
 
-_NATIVE = re.compile(r"\s*(frame #\d+: |Exception raised from .* \(most recent call first\):$)")
-"""How torch writes the frames of an error in C++."""
+_NATIVE = re.compile(
+    r"\s*(frame #\d+: |#\d+ \S.* from \S+:\d+$|Exception raised from .* \(most recent call first\):$)|"
+    r"\[rank\d+\]:\[[EW]\d+ .*(Stack trace of the failed collective|ump debug info|dump the debug info|"
+    r"to signal dumping|failure detected by watchdog|\"should dump\" flag)"
+)
+"""How torch writes the frames of an error in C++, and what its watchdog of NCCL says after the error."""
 _CRASH = re.compile(r"Fatal Python error: ")
 _DUMP = re.compile(
     r'$|(Current thread|Thread) 0x|  File ".*", line \d+ in |  <no Python frame>|  \.\.\.$|'

@@ -42,7 +42,7 @@ _MOVED = {
     "gpus": "gpus.devices",
     "groups": "process_groups",
     "horovod_files": "horovod.output_files",
-    "horovod_gpus": "horovod.gpus",
+    "horovod_gpus": "gpus.by_local_rank",
     "horovod_keras": "keras.tf_keras",
     "horovod_meeting": "horovod.rendezvous",
     "horovod_rank": "launchers.horovodrun_rank",

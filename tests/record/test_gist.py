@@ -59,6 +59,24 @@ WORKER = (
             "CUDA error: device-side assert triggered",
         ),
         ("in user code:\n\n    File x, line 3\n    shape mismatch: 3 vs 4", "shape mismatch: 3 vs 4"),
+        (
+            "NCCL error in: /pytorch/NCCLUtils.cpp:93, invalid usage (run with NCCL_DEBUG=WARN for details), "
+            "NCCL version 2.28.9\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n"
+            "Last error:\nDuplicate GPU detected : rank 0 and rank 1 both on CUDA device 60",
+            "NCCL: Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 60",
+        ),
+        (
+            "NCCL error in: /pytorch/NCCLUtils.cpp:93, unhandled system error, NCCL version 2.28.9\n"
+            "ncclSystemError: System call (e.g. socket, malloc) or external library call failed.",
+            "NCCL: ncclSystemError: System call (e.g. socket, malloc) or external library call failed.",
+        ),
+        (
+            "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.18 GiB of "
+            "which 16.72 GiB is free. Of the allocated memory 60.00 GiB is allocated by PyTorch, and 0 bytes "
+            "is reserved. See documentation (https://docs.pytorch.org/docs/stable/notes/cuda.html)",
+            "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.18 GiB of "
+            "which 16.72 GiB is free.",
+        ),
         ("only:", "only:"),
         ("", ""),
     ],

@@ -20,7 +20,7 @@ from ...hosts.fleet import Fleet
 from ...hosts.start import Start
 from ...job import Job, Poll, RankState, State
 from ...worker import layout
-from ...worker.horovod import gpus as horovod_gpus
+from ...worker.gpus import by_local_rank
 from ...worker.horovod.rendezvous import HOW, PROCESS
 from ...worker.launchers.rank_folder import FOLDER
 from ..ranks.local_gpus import gpu_wish
@@ -261,7 +261,7 @@ class LiveResize:
             **host_environment(there, self._wanted, facts, self._pool.address(facts.name), gpus),
         }
         env |= horovod_network(env)
-        horovod_gpus.offer(env, taken_gpus(facts))
+        by_local_rank.offer(env, taken_gpus(facts))
         return env | {name: os.environ[name] for name in self._job.env_names if name in os.environ}
 
     def _end(self, ids: Sequence[str], found: Mapping[str, HostProcess]) -> None:

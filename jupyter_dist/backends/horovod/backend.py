@@ -21,6 +21,7 @@ from ...errors import InputError, MissingEngine
 from ...folder import RunFolder, make_private
 from ...hosts.openssh import LOCAL
 from ...job import Job
+from ...text.format import count
 from ...worker import layout
 from ...worker.horovod.output_files import FILES
 from ...worker.host.machine import interface_of
@@ -352,7 +353,7 @@ def _built_for_others() -> list[str]:
 def _crowded(world_size: int) -> list[str]:
     gpus = detected_gpus()["gpus"]
     if gpus and world_size > gpus:
-        return [f"{world_size} workers share {gpus} GPUs"]
+        return [f"{world_size} workers share {count(gpus, 'GPU')}"]
     return crowded(world_size)
 
 

@@ -12,13 +12,22 @@ from ...errors import InputError
 from ...folder import RunFolder
 from ...job import Job, Poll, RankState
 from ...processes.rank_processes import Processes, RankSpec
+from ...text.format import count
+from ...worker.gpus import by_local_rank
 from ...worker.gpus.devices import visible_gpus
 from ...worker.gpus.lease import GpuRequest
-from ...worker.horovod import gpus as horovod_gpus
 from ...worker.host.ports import free_ports
 from ..interface import Capabilities, Handle, Options
 from ..ranks.default_environment import cores, crowded, defaults, loopback
-from ..ranks.local_gpus import GpuWait, check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
+from ..ranks.local_gpus import (
+    GpuWait,
+    check_gpus,
+    detected_gpus,
+    gpu_count,
+    gpu_ranks,
+    gpu_wish,
+    would_take,
+)
 from ..ranks.placement import horovod_environments, horovod_network, places
 from ..ranks.server_ranks import Serving
 from ..ranks.tensorflow_roles import roles, tf_configs
@@ -54,15 +63,15 @@ class Local:
         takers = world_size - asked.ps  # a parameter server gets no GPU
         if wanted is None and gpus and takers > gpus:
             raise InputError(
-                f"{takers} workers, but only {_count(gpus)} visible here: "
+                f"{count(takers, 'worker')}, but only {_are(gpus)} visible here: "
                 f"use -np {gpus + asked.ps}, or --gpus-per-worker 0 to train on the CPU."
             )
         wish = gpu_wish(asked, takers)
         needed = 0 if wish is None or wanted is None else wish.least(gpus)
         if needed > gpus:
             raise InputError(
-                f"{takers} workers with --gpus-per-worker {wanted} need {needed} GPUs, but "
-                f"{_count(gpus)} visible here. Use a smaller -np or --gpus-per-worker."
+                f"-np {world_size} with --gpus-per-worker {wanted} needs {count(needed, 'GPU')}, but "
+                f"{_are(gpus)} visible here. Use a smaller -np or --gpus-per-worker."
             )
         return [*check_gpus(asked, takers), *crowded(world_size)]
 
@@ -118,7 +127,7 @@ class Local:
         self._turn.release()
 
 
-def _count(gpus: int) -> str:
+def _are(gpus: int) -> str:
     return "no GPU is" if gpus == 0 else "1 GPU is" if gpus == 1 else f"{gpus} GPUs are"
 
 
@@ -166,7 +175,7 @@ def _specs(
             "TF_CONFIG": configs[rank],
             "JUPYTER_DIST_RUN_ID": job.id,
             "JUPYTER_DIST_ATTEMPT": str(attempt),
-            "JUPYTER_DIST_GPUS": str(len(own)),
+            "JUPYTER_DIST_GPUS": gpu_count(own, asked.gpus_per_worker),
             **defaults(size * job.at_once, environ),
             **loopback(environ),
             **(more or {}),
@@ -176,6 +185,6 @@ def _specs(
         if told:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(own) or "-1"
             if spans:
-                horovod_gpus.offer(env, gpus)
+                by_local_rank.offer(env, gpus)
         specs.append(RankSpec(rank, rank, socket.gethostname(), env))
     return specs

@@ -15,7 +15,16 @@ from ...worker.gpus.lease import GpuRequest, Lease, Refused, TooFew, free_gpus, 
 from ..interface import Handle
 from ..shared_options.gpus import GpuOptions, LauncherGpuOptions
 
-__all__ = ["GpuWait", "check_gpus", "detected_gpus", "gpu_ranks", "gpu_wish", "seen_by_all", "would_take"]
+__all__ = [
+    "GpuWait",
+    "check_gpus",
+    "detected_gpus",
+    "gpu_count",
+    "gpu_ranks",
+    "gpu_wish",
+    "seen_by_all",
+    "would_take",
+]
 
 
 _LOOK_EVERY_S = 0.25
@@ -41,6 +50,14 @@ def gpu_wish(asked: _Asked, takers: int, job: Job | None = None) -> GpuRequest |
     spare = asked.gpus_per_worker is None and isinstance(asked, LauncherGpuOptions)
     run = "" if job is None else job.id
     return GpuRequest(run, notebook, takers, asked.gpus_per_worker, asked.share_gpus, spare)
+
+
+def gpu_count(gpus: Sequence[str], each: float | None) -> str:
+    """Return the number of a rank's GPUs for JUPYTER_DIST_GPUS: 0.5 if two ranks share one.
+
+    `each`: the number that the user has requested for each rank.
+    """
+    return f"{each:g}" if gpus and each is not None and each < 1 else str(len(gpus))
 
 
 def seen_by_all(gpus: Sequence[str]) -> dict[str, str]:

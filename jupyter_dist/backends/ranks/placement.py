@@ -12,13 +12,14 @@ from ...hosts.facts import HostFacts
 from ...hosts.openssh import LOCAL
 from ...hosts.start import Start
 from ...job import Job
+from ...text.format import count
+from ...worker.gpus import by_local_rank
 from ...worker.gpus.lease import GpuRequest
-from ...worker.horovod import gpus as horovod_gpus
 from ...worker.horovod.rendezvous import HOW
 from ...worker.host.machine import interface_of
 from ..interface import Options
 from .default_environment import plotting
-from .local_gpus import gpu_wish
+from .local_gpus import gpu_count, gpu_wish
 from .tensorflow_roles import Role, roles, tf_configs
 
 __all__ = [
@@ -174,7 +175,8 @@ def environments(
             env |= host_environment(place, asked, about, address[place.host], gpus)
             if hvd:
                 env |= horovod_network(env)
-                horovod_gpus.offer(env, taken_gpus(about))
+            if not asked.has_roles:
+                by_local_rank.offer(env, taken_gpus(about))
         found.append({**env, **user})
     return found
 
@@ -236,8 +238,8 @@ def gpu_trouble(
         if wish is not None and wish.least(len(about.gpus)) > len(about.gpus):
             each = f" with --gpus-per-worker {wanted}" if wanted else ""
             return (
-                f"host {name} has {len(about.gpus)} GPUs, too few for {takers} of the workers{each}: give it "
-                "fewer with -H, or train on the CPU with --gpus-per-worker 0. Nothing was started."
+                f"host {name} has {count(len(about.gpus), 'GPU')}, too few for {takers} of the "
+                f"workers{each}: give it fewer with -H, or train on the CPU with --gpus-per-worker 0. Nothing was started."
             )
     return None
 
@@ -247,7 +249,7 @@ def host_environment(
 ) -> dict[str, str]:
     """Return the variables of a rank that depend on its host. `address`: the host's, as the others see it."""
     env = {
-        "JUPYTER_DIST_GPUS": str(len(gpus)),
+        "JUPYTER_DIST_GPUS": gpu_count(gpus, asked.gpus_per_worker),
         "OMP_NUM_THREADS": str(asked.threads or max(1, facts.cores // place.local_size)),
         **network(facts, address),
         **({} if facts.leased is None else facts.leased["env"]),

@@ -14,6 +14,7 @@ from ...folder import RunFolder
 from ...hosts.fleet import Fleet
 from ...hosts.start import Start
 from ...job import Job
+from ...text.format import count
 from ...worker.gpus.devices import visible_gpus
 from ...worker.layout import attempt_path
 from ..interface import Capabilities, Handle, Options
@@ -60,7 +61,7 @@ class Torchrun(Follower):
             check_hosts(wanted)
             return []
         gpus = len(visible_gpus())
-        warnings = [f"{world_size} workers share {gpus} GPUs."] if 0 < gpus < world_size else []
+        warnings = [f"{world_size} workers share {count(gpus, 'GPU')}."] if 0 < gpus < world_size else []
         if wanted.nnodes not in (None, where.nodes):
             warnings.append(f"--nnodes {wanted.nnodes}: this machine is the only node.")
         return [*check_gpus(wanted, world_size), *warnings]

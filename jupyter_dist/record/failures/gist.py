@@ -19,10 +19,13 @@ _APPENDIX = re.compile(
 _NOISE = re.compile(
     r"^\[[^\]\s]+\.(?:cc|cpp|h):\d+\]\s*|\.? This is typically caused by a remote worker .*$|"
     r"\{\{function_node [^}]*\}\} *|^\s*\[\[\{\{node .*$|"
-    r" This was caused by an exception on one of the ranks or an attempt to .*$",
+    r" This was caused by an exception on one of the ranks or an attempt to .*$|"
+    r" Of the allocated memory .*$",
     re.MULTILINE,
 )
-"""Places in the code of gloo and TensorFlow, and advice to read another log."""
+"""Places in the code of gloo and TensorFlow, and advice to read another log or a page of torch."""
+_NCCL = re.compile(r"NCCL error in: .*?\n(nccl\w+: [^\n]*)(?:\s*\nLast error:\s*\n([^\n]+))?", re.DOTALL)
+"""NCCL's message has the place in the code first, then the kind of error, then what happened."""
 
 
 def gist(message: str, limit: int = 200) -> str:
@@ -31,6 +34,7 @@ def gist(message: str, limit: int = 200) -> str:
     Libraries put the content of a message into its first line, its last line, or behind an introduction such
     as Keras's "in user code:" with the lines of a traceback.
     """
+    message = _NCCL.sub(lambda found: f"NCCL: {(found[2] or found[1]).strip()}", message)
     lines = [line for line in _NOISE.sub("", message).split("\n") if line.strip()]
     if not lines:
         return ""

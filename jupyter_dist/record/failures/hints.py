@@ -43,6 +43,16 @@ _SIMPLE = (
         "the GPU is full: a smaller batch per rank, or fewer ranks on each GPU (--gpus-per-worker 1)",
     ),
     (
+        r"Duplicate GPU detected",
+        "ranks share a GPU, which NCCL refuses: dist.init() takes gloo there, and --gpus-per-worker 1 gives "
+        "each rank a GPU of its own",
+    ),
+    (
+        r"device-side assert triggered|illegal memory access was encountered",
+        "an index or a label is out of range on the GPU, perhaps on an earlier line: run the cell once with "
+        "--gpus-per-worker 0, or with --env CUDA_LAUNCH_BLOCKING=1, which names the right line",
+    ),
+    (
         r"not compiled with CUDA enabled|No CUDA GPUs are available|Found no NVIDIA driver",
         "no GPU can be used here: write .to(dist.device()) in place of .cuda(). dist.device() is the rank's "
         "GPU if there is one, otherwise the CPU",

@@ -22,6 +22,7 @@ from . import cell_state as _state
 from . import file_barrier as _barrier
 from . import trial_pause as _pause
 from .folders import checkpoint_dir, input, model_dir
+from .torch_devices import has_gpu, shares_gpu, torch_for
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -204,8 +205,8 @@ def device() -> torch.device:
 
     Raises ModuleNotFoundError when PyTorch is not installed.
     """
-    torch = _torch("device")
-    if not _has_gpu(torch):
+    torch = torch_for("device")
+    if not has_gpu(torch):
         return torch.device("cpu")
     # Under a launcher that is not part of jupyter-dist, every rank sees all GPUs.
     index = 0 if "JUPYTER_DIST_GPUS" in os.environ else local_rank() % torch.cuda.device_count()
@@ -217,7 +218,7 @@ def init(communicator: str | None = None, timeout_s: float | None = None) -> Non
 
     Args:
     - `communicator`: torch's name of its backend, such as "gloo". The default is "nccl" if every rank has a
-      GPU, otherwise "gloo".
+      GPU of its own, otherwise "gloo". NCCL refuses ranks that share a GPU.
     - `timeout_s`: how long a collective waits for the other ranks, in seconds (default: torch's).
 
     The function also makes `device()` the current CUDA device. jupyter-dist closes the group when the cell
@@ -227,7 +228,7 @@ def init(communicator: str | None = None, timeout_s: float | None = None) -> Non
     communicator is open.
     Blocks until every rank has called it.
     """
-    torch = _torch("init")
+    torch = torch_for("init")
     from datetime import timedelta
 
     import torch.distributed as group
@@ -236,7 +237,8 @@ def init(communicator: str | None = None, timeout_s: float | None = None) -> Non
         raise RuntimeError("dist.init() needs a PyTorch that was built with torch.distributed")
     place = device()
     chosen = os.environ.get("JUPYTER_DIST_COMMUNICATOR")  # the value of --communicator
-    wanted = communicator or chosen or ("nccl" if place.type == "cuda" else "gloo")
+    alone = place.type == "cuda" and not shares_gpu(torch, local_world_size())
+    wanted = communicator or chosen or ("nccl" if alone else "gloo")
     if group.is_initialized():
         if communicator is not None and group.get_backend() != communicator:
             raise RuntimeError(
@@ -247,6 +249,10 @@ def init(communicator: str | None = None, timeout_s: float | None = None) -> Non
     if place.type == "cuda":
         torch.cuda.set_device(place)
     options: dict[str, Any] = {} if timeout_s is None else {"timeout": timedelta(seconds=timeout_s)}
+    if wanted == "nccl" and _state.of_session:
+        from ..session.nccl_groups import bound
+
+        options |= bound(group, place)
     if "WORLD_SIZE" not in os.environ:
         options["store"] = group.HashStore()
     group.init_process_group(wanted, rank=rank(), world_size=world_size(), **options)
@@ -357,22 +363,6 @@ def _timed_barrier(group: Any, timeout_s: float) -> None:
         if time.monotonic() - start < timeout_s:
             raise
         raise TimeoutError(f"rank {rank()} waited {timeout_s:g} s at a barrier: {error}") from error
-
-
-def _torch(caller: str) -> Any:
-    try:
-        import torch
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise ModuleNotFoundError(
-            f"dist.{caller}() needs PyTorch on every rank: pip install torch", name="torch"
-        ) from None
-    return torch
-
-
-def _has_gpu(torch: Any) -> bool:
-    return os.environ.get("JUPYTER_DIST_GPUS", "") != "0" and bool(torch.cuda.is_available())
 
 
 def _open_group() -> Any:

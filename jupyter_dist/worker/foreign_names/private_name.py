@@ -39,6 +39,8 @@ class Probe(enum.Enum):
     """Objects get the name in a constructor, so only the module's source contains the name."""
     MODULE = "module"
     """The module itself is private."""
+    SOME_BUILDS = "some builds"
+    """Only some builds of the library have the name, so the code that uses it looks for it."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Row:
         Imports the module if it is not imported, unless the module's source is enough. `module`: the module
         itself, if its import has not ended yet.
         """
-        if not self.applies:
+        if not self.applies or self.probe is Probe.SOME_BUILDS:
             return []
         if self.probe is Probe.MODULE:
             return [] if is_there(self.module) else [self.module]

@@ -105,7 +105,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         "torch.cuda",
         ("_lazy_call",),
-        ("worker/horovod/gpus",),
+        ("worker/gpus/by_local_rank",),
         Missing.OFF,
         "Choosing the rank's own GPU for a Horovod cell that chooses none",
     ),
@@ -136,6 +136,14 @@ ROWS: tuple[Row, ...] = (
         _RECORDER,
         Missing.OFF,
         "Saying at which collective ranks have parted",
+    ),
+    Row(
+        "torch._C._distributed_c10d",
+        ("_dump_nccl_trace_json",),
+        _RECORDER,
+        Missing.OFF,
+        "Saying at which collective of NCCL ranks have parted",
+        Probe.SOME_BUILDS,
     ),
     Row(
         "torch.distributed.distributed_c10d",
@@ -188,6 +196,13 @@ ROWS: tuple[Row, ...] = (
         _HINTS,
         Missing.NOTE,
         "Looking for ranks that train a model each",
+    ),
+    Row(
+        "torch.distributed.distributed_c10d",
+        ("_world",),
+        ("worker/session/nccl_groups",),
+        Missing.OFF,
+        "Leaving a collective of NCCL in a session without ending the rank",
     ),
     Row(
         "torch",

@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import layout
+from ..gpus import by_local_rank
 from ..line_file import append_line
 from ..patching import wrap
 from ..session import place as session_place
-from . import gpus, output_files
+from . import output_files
 from .peer_connections import Peers
 
 __all__ = ["HOW", "PROCESS", "patch", "patch_notifications", "peers"]
@@ -56,7 +57,7 @@ def patch(basics: Any) -> None:
     """Add a rendezvous to each `hvd.init()`. For the module `horovod.common.basics`."""
     # After this time Horovod says which ranks a collective waits for, which the card of a hang needs.
     os.environ.setdefault("HOROVOD_STALL_CHECK_TIME_SECONDS", _STALLED_S)
-    gpus.patch(basics)
+    by_local_rank.patch_horovod(basics)
     output_files.patch(basics)
     meet = {"static": _meet, "elastic": _meet_anew}.get(os.environ.get(HOW, ""))
     if meet is not None:

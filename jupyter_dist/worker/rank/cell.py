@@ -19,6 +19,7 @@ from .. import boot, debugger, layout, payload, steps
 from .. import settings as notebook_settings
 from ..api import trial_parameters, trial_pause
 from ..boot import Terminated
+from ..gpus import by_local_rank
 from ..output import events
 from ..output.result_outline import outline
 from ..tf_config import task
@@ -163,6 +164,7 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
             f"Ranks have Python {payload.HERE.python}, and the notebook has Python {header['python']}. Ranks "
             "compile the notebook's functions from their texts."
         )
+    by_local_rank.look_at([header["source"], *payload.shown_texts(header).values()], Path(paths[0]))
     settings = header.get("settings", {}) if kept is None else kept.new_settings(header)
     notebook_settings.before_names(settings)
     load = payload.load if kept is None else kept.load

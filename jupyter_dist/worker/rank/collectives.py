@@ -1,6 +1,6 @@
 """The last collectives of this rank. A failed run's card compares the ranks.
 
-torch 2.13 records the collectives of every backend by default, in its flight recorder. `calls` has what torch
+torch records the collectives of every backend by default, in its flight recorders. `calls` has what torch
 does not record. A rank writes its last ones as an event when its cell ends, and when somebody asks for its
 stacks. The event has the kind `collectives`:
 
@@ -106,13 +106,16 @@ def write(*, final: bool = False) -> None:
 
 
 def _of_torch() -> list[list[Any]]:
-    """Return the calls in torch's flight recorder."""
+    """Return the calls in torch's flight recorders: NCCL has one of its own."""
     if "torch.distributed" not in sys.modules or foreign_names.lost("worker/rank/collectives"):
         return []
     from torch._C import _distributed_c10d
 
-    found = json.loads(_distributed_c10d._dump_fr_trace_json())  # type: ignore[attr-defined]
-    present = [entry for entry in found.get("entries", ()) if entry["time_created_ns"] >= _since_ns]
+    entries = []
+    for dump in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
+        if hasattr(_distributed_c10d, dump):  # the CPU build has no NCCL
+            entries += json.loads(getattr(_distributed_c10d, dump)()).get("entries", ())
+    present = [entry for entry in entries if entry["time_created_ns"] >= _since_ns]
     return [_call(entry) for entry in present if not entry["is_p2p"]]
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from ..import_hooks import call
 from ..patching import wrap_copies
 from ..rank import collectives
+from . import nccl_groups
 
 __all__ = ["close_group", "communicator", "leave", "watch"]
 
@@ -103,6 +104,7 @@ def close_group() -> str | None:
     found = communicator()
     if found is not None:
         leave()
+        nccl_groups.leave()
         with contextlib.suppress(Exception):  # the other ranks may be gone
             sys.modules["torch.distributed"].destroy_process_group()
         _sockets.clear()

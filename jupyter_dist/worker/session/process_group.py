@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..output import events
-from . import gloo_sockets, horovod_group, tensorflow_collectives
+from . import gloo_sockets, horovod_group, nccl_groups, tensorflow_collectives
 
 __all__ = ["advice", "begin_cell", "close", "leave", "watch"]
 
@@ -24,16 +24,17 @@ _old: weakref.WeakSet[Any] = weakref.WeakSet()
 
 def watch() -> None:
     """Note from now on what torch, Horovod and TensorFlow open."""
-    for module in (gloo_sockets, horovod_group, tensorflow_collectives):
+    for module in (gloo_sockets, nccl_groups, horovod_group, tensorflow_collectives):
         module.watch()
 
 
 def leave() -> None:
-    """Make every collective of this process raise that waits for another rank, except NCCL's.
+    """Make every collective of this process end that waits for another rank.
 
-    Another thread than theirs calls this. Blocks for 0.3 s if a rank with Horovod does not answer.
+    Another thread than theirs calls this, after it has signalled the main thread. Blocks for 0.5 s if the
+    process uses NCCL, and for 0.3 s if a rank with Horovod does not answer.
     """
-    for module in (gloo_sockets, tensorflow_collectives, horovod_group):
+    for module in (gloo_sockets, nccl_groups, tensorflow_collectives, horovod_group):
         with contextlib.suppress(Exception):  # without its thread, the rank would hear of no cell any more
             module.leave()
 

@@ -28,7 +28,7 @@ from ..api import cell_state, file_barrier
 from ..autolog import tensorboard
 from ..output import events
 from ..rank import calls, cell, main_snapshot
-from . import channel, gloo_sockets, process_group, thread_output
+from . import channel, gloo_sockets, nccl_groups, process_group, thread_output
 from .global_reads import global_reads
 from .kept_names import KeptNames
 
@@ -39,6 +39,10 @@ _CLOSE_GROUP_S = 5.0
 _OWN_GROUP = (
     "The process group was closed, because a cell has failed. Open it again with init_process_group(). A "
     "group of dist.init() opens again by itself."
+)
+_GPU_ERROR = (
+    "rank {rank} ends, because its GPU can do nothing more in this process ({error}). The next cell starts a "
+    "fresh process in its place"
 )
 
 
@@ -84,6 +88,8 @@ class _Rank:
         self._messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._sending = threading.Lock()
         self._requests = _Requests()
+        self._gpu_error: str | None = None
+        """An error of the GPU that lasts as long as this process. The rank ends with it."""
         self._closed = False
         """Whether the groups are closed since the last cell."""
         self._notes: list[str] = []
@@ -108,8 +114,8 @@ class _Rank:
                 self._send({"of": message["of"], "closed": True})
                 continue
             code, orderly = self._run(message)
-            if os.getpid() != self._pid:  # a process that the cell has forked
-                boot.end(code, orderly=orderly)
+            if os.getpid() != self._pid or self._gpu_error is not None:  # a process that the cell has forked
+                boot.end(code or 1, orderly=orderly)
 
     def _run(self, message: Mapping[str, Any]) -> tuple[int, bool]:
         os.environ.update(message["env"])
@@ -140,6 +146,9 @@ class _Rank:
         self._requests.end()
         failed = code != 0
         group, self._closed = self._group(closed=failed), failed
+        self._gpu_error = nccl_groups.gpu_error() if failed else None
+        if self._gpu_error is not None:
+            self._notes.append(_GPU_ERROR.format(rank=os.environ["RANK"], error=self._gpu_error))
         self._show(self._notes)
         main_snapshot.clear()
         boot.flush()
@@ -217,6 +226,7 @@ def serve(folder: Path) -> NoReturn:
     link = channel.connect(folder)
     boot.hold_requests()
     process_group.watch()
+    cell_state.of_session = True
     _Rank(link).serve()
     closing = threading.Thread(target=gloo_sockets.close_group, daemon=True)
     closing.start()

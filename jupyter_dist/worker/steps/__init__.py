@@ -24,6 +24,7 @@ import functools
 import gc
 import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -325,9 +326,16 @@ def write() -> None:
             "slow_s": round(times[-1 - len(times) // 10], 6),
             "gc": collections,
             "gc_s": round(gc_s, 6),
-            "gpus": os.environ.get("JUPYTER_DIST_GPUS", "0") not in ("", "0"),
+            "gpus": _uses_gpus(),
         },
     )
+
+
+def _uses_gpus() -> bool:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return True
+    return os.environ.get("JUPYTER_DIST_GPUS", "0") not in ("", "0")
 
 
 def _open(now: float) -> None:

@@ -10,6 +10,8 @@ from types import ModuleType
 from typing import Any
 
 from .. import api, foreign_names
+from ..api.torch_devices import shares_gpu
+from ..gpus import by_local_rank
 from ..output import events
 from ..patching import wrap
 
@@ -26,12 +28,19 @@ def patch_accelerate(state: ModuleType) -> None:
     """
     if "cpu" not in inspect.unwrap(state.PartialState.__init__).__code__.co_varnames:
         raise TypeError("PartialState has no parameter `cpu`")
+    by_local_rank.patch_accelerate()
     wrap(state.PartialState, "__init__", _partial_state)
 
 
 def _partial_state(original: Callable[..., Any]) -> Callable[..., Any]:
     def __init__(self: Any, cpu: bool = False, **kwargs: Any) -> None:
-        original(self, cpu or (api.world_size() > 1 and not _has_accelerator()), **kwargs)
+        several = api.world_size() > 1
+        if several and not cpu and _shares_gpu():
+            raise RuntimeError(
+                "accelerate needs a GPU for each rank, and ranks share one here. Start the cell with "
+                "--gpus-per-worker 1, or with --gpus-per-worker 0 to train on the CPU"
+            )
+        original(self, cpu or (several and not _has_accelerator()), **kwargs)
 
     return __init__
 
@@ -68,6 +77,12 @@ def _has_accelerator() -> bool:
 
     known = getattr(torch, "accelerator", None)  # new in torch 2.6
     return bool(torch.cuda.is_available() if known is None else known.is_available())
+
+
+def _shares_gpu() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available()) and shares_gpu(torch, api.local_world_size())
 
 
 def patch_lightning(connector: ModuleType) -> None:

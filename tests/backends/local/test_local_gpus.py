@@ -21,8 +21,7 @@ from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
 from jupyter_dist.launch import submission, template
 from jupyter_dist.record import reader
-from jupyter_dist.worker.gpus import record
-from jupyter_dist.worker.horovod import gpus as horovod_gpus
+from jupyter_dist.worker.gpus import by_local_rank, record
 from tests.rigs.hosts import Hosts
 from tests.rigs.launching import ended, launch_cell, open_files, results, story
 from tests.rigs.nvidia import FakeGpus
@@ -260,7 +259,6 @@ def test_gpus_are_kept_over_restarts(fake_gpus: FakeGpus, tmp_path: Path) -> Non
     source = """
 import jupyter_dist as dist
 from jupyter_dist.worker.gpus import record as gpu_record
-from jupyter_dist.worker.horovod import gpus as horovod_gpus
 print([sorted(h.uuids) for h in gpu_record.holders()])
 if dist.attempt() < 2:
     raise ValueError
@@ -536,11 +534,11 @@ def test_cuda_that_was_used_before_horovod_was_imported(
     """It has read which GPUs there are, and does not read it again: they stay as they are, which is told."""
     environ = {"CUDA_VISIBLE_DEVICES": "1", "JUPYTER_DIST_GPUS": "1"}
     monkeypatch.setattr(os, "environ", environ)
-    horovod_gpus.offer(environ, ("0", "1"))
+    by_local_rank.offer(environ, ("0", "1"))
     monkeypatch.setattr(os, "readlink", lambda path: "/dev/nvidia-uvm" if used else "/dev/nvidiactl")
     init = SimpleNamespace()
     basics = SimpleNamespace(HorovodBasics=SimpleNamespace(init=init))
-    horovod_gpus.patch(basics)
+    by_local_rank.patch_horovod(basics)
     before, together = (
         {"CUDA_VISIBLE_DEVICES": "1", "JUPYTER_DIST_GPUS": "1"},
         {"CUDA_VISIBLE_DEVICES": "0,1"},
@@ -548,3 +546,43 @@ def test_cuda_that_was_used_before_horovod_was_imported(
     assert environ == (before if used else together)
     assert (basics.HorovodBasics.init is init) is used
     assert ("Import horovod first" in capsys.readouterr().out) is used
+
+
+LOOKS = """
+import os
+def look():
+    return os.environ["CUDA_VISIBLE_DEVICES"], os.environ.get("JUPYTER_DIST_GPUS")
+"""
+MODULE = "def device():\n    import os\n    return 'cuda:' + os.environ['LOCAL_RANK']\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "alone"),
+    [
+        ("os.environ['LOCAL_RANK']", False),
+        ("os.environ.get('OMPI_COMM_WORLD_LOCAL_RANK')", True),
+        ("import jupyter_dist as dist\ndist.local_rank()", True),
+        pytest.param("import accelerate", False, marks=pytest.mark.needs("accelerate")),
+    ],
+    ids=["environment", "another variable", "dist", "accelerate"],
+)
+def test_code_that_chooses_by_the_local_rank_sees_the_gpus_of_all_ranks(
+    fake_gpus: FakeGpus, code: str, alone: bool
+) -> None:
+    """`cuda:LOCAL_RANK` is right as under torchrun, and `cuda:0` in other code is the rank's own GPU."""
+    fake_gpus.are(2)
+    run = launch_cell("local", f"{LOOKS}\n{code}\nlook()", 2)
+    assert ended(run).state is State.SUCCEEDED, story(run)
+    assert results(run) == ([("0", "1"), ("1", "1")] if alone else [("0,1", None)] * 2)
+
+
+def test_a_module_of_the_notebook_chooses_by_the_local_rank(
+    fake_gpus: FakeGpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_gpus.are(2)
+    (tmp_path / "devices_of_test.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    run = launch_cell("local", f"{LOOKS}\nimport devices_of_test\nlook(), devices_of_test.device()", 2)
+    assert ended(run).state is State.SUCCEEDED, story(run)
+    assert results(run) == [(("0,1", None), f"cuda:{rank}") for rank in range(2)]

@@ -20,6 +20,7 @@ import pytest
 
 import jupyter_dist as dist
 from jupyter_dist.worker import api
+from jupyter_dist.worker.api.torch_devices import shares_gpu
 from jupyter_dist.worker.output import events as _events
 from tests.rigs.rank_maker import alone
 
@@ -316,6 +317,19 @@ def test_device_is_the_rank_s_own_gpu(
     if gpus is not None:
         monkeypatch.setenv("JUPYTER_DIST_GPUS", gpus)
     assert str(dist.device()) == expected
+
+
+@pytest.mark.parametrize(
+    ("gpus", "visible", "ranks", "shares"),
+    [("1", 1, 2, False), ("2", 2, 2, False), ("0.5", 1, 2, True), (None, 2, 2, False), (None, 1, 2, True)],
+)
+def test_ranks_that_share_a_gpu_know_it(
+    gpus: str | None, visible: int, ranks: int, shares: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`dist.init()` takes gloo then, because NCCL refuses to open a group: "Duplicate GPU detected"."""
+    if gpus is not None:
+        monkeypatch.setenv("JUPYTER_DIST_GPUS", gpus)
+    assert shares_gpu(FakeCuda(visible), ranks) is shares
 
 
 @pytest.mark.parametrize("daemon", [False, True])

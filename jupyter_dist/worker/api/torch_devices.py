@@ -1,0 +1,35 @@
+"""torch on a rank, and whether the rank has a GPU of its own."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+__all__ = ["has_gpu", "shares_gpu", "torch_for"]
+
+
+def torch_for(caller: str) -> Any:
+    """Return torch. Raises ModuleNotFoundError that names the function of `dist` if it is not installed."""
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ModuleNotFoundError(
+            f"dist.{caller}() needs PyTorch on every rank: pip install torch", name="torch"
+        ) from None
+    return torch
+
+
+def has_gpu(torch: Any) -> bool:
+    """Return whether the run gives this rank a GPU, or a part of one."""
+    return os.environ.get("JUPYTER_DIST_GPUS", "") != "0" and bool(torch.cuda.is_available())
+
+
+def shares_gpu(torch: Any, ranks: int) -> bool:
+    """Return whether another rank uses this rank's GPU, which NCCL refuses.
+
+    `ranks`: the number of ranks on this machine.
+    """
+    own = os.environ.get("JUPYTER_DIST_GPUS")
+    return 0 < float(own) < 1 if own else ranks > torch.cuda.device_count()

@@ -1,0 +1,139 @@
+"""The GPUs that a rank sees if its code picks one by the local rank: those of all ranks on its machine.
+
+Other ranks see only their own GPU, as device 0, so that a notebook's `cuda:0` is right on each of them. Code
+for torchrun calls `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`. Code for Horovod calls
+`torch.cuda.set_device(hvd.local_rank())`. accelerate picks the GPU with the number of the local rank. Such
+code must see the GPUs of the ranks beside it. The rank's own GPU becomes the default, for code that picks
+none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import foreign_names, import_hooks
+from ..output import events
+
+__all__ = ["SEES", "look_at", "offer", "patch_accelerate", "patch_horovod"]
+
+SEES = "JUPYTER_DIST_GPUS_BESIDE"
+"""The variable with the GPUs of the run on the rank's machine."""
+_LOCAL_RANK = re.compile(r"(?<![A-Z_])LOCAL_RANK\b")
+
+_chosen = False
+
+
+def offer(environ: MutableMapping[str, str], gpus: Sequence[str]) -> None:
+    """Let a rank with one GPU see these GPUs, if its code turns out to pick one by the local rank."""
+    together = ",".join(gpus)
+    if environ.get("CUDA_VISIBLE_DEVICES", "-1") not in ("-1", together):
+        environ[SEES] = together
+
+
+def look_at(texts: Iterable[str], modules: Path) -> None:
+    """Make the GPUs visible if the cell's code reads LOCAL_RANK. Call this before the cell uses a GPU.
+
+    `texts`: the notebook's code that the cell runs. `modules`: the folder with the notebook's own modules.
+    """
+    if SEES not in os.environ:
+        return
+    paths = modules.rglob("*.py") if modules.is_dir() else ()
+    of_modules = (path.read_text("utf-8", "replace") for path in paths)
+    if not any(_LOCAL_RANK.search(text) for found in (texts, of_modules) for text in found):
+        return
+    if _see_all("an earlier cell of the session has used it. Use dist.device() in place of LOCAL_RANK"):
+        import_hooks.call("torch", _choose_for_torch)
+        import_hooks.call("tensorflow", _choose_for_tensorflow)
+
+
+def patch_horovod(basics: Any) -> None:
+    """Make the GPUs visible.
+
+    For the module `horovod.common.basics`, which cells import before they use a GPU.
+    """
+    why = (
+        "CUDA was used before Horovod was imported. Import horovod first if you call "
+        "torch.cuda.set_device(hvd.local_rank())"
+    )
+    if _see_all(why):
+        basics.HorovodBasics.init = _choosing(basics.HorovodBasics.init)
+
+
+def patch_accelerate() -> None:
+    """Make the GPUs visible, because accelerate picks one by the local rank."""
+    if _see_all("CUDA was used before accelerate was imported. Import accelerate first"):
+        import_hooks.call("torch", _choose_for_torch)
+
+
+def _see_all(why_not: str) -> bool:
+    """Make the GPUs of the ranks beside this one visible. Return whether they are now.
+
+    `why_not`: the reason to tell if CUDA has started.
+    """
+    gpus = os.environ.pop(SEES, None)
+    if gpus is None:
+        return False
+    if _is_in_use():
+        events.tell(f"this rank sees only its own GPU, as device 0, because {why_not}")
+        return False
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpus
+    # Without this variable, our code chooses one of all visible GPUs by the local rank, as under a launcher.
+    os.environ.pop("JUPYTER_DIST_GPUS", None)
+    return True
+
+
+def _choosing(original: Callable[..., Any]) -> Callable[..., Any]:
+    def init(self: Any, *args: Any, **more: Any) -> Any:
+        done = original(self, *args, **more)
+        global _chosen
+        if not _chosen:  # now the frameworks are imported and the local rank is known
+            _chosen = True
+            _choose_for_torch()
+            if "horovod.tensorflow" in sys.modules:
+                _choose_for_tensorflow()
+        return done
+
+    return init
+
+
+def _choose_for_torch() -> None:
+    """Make the rank's own GPU torch's default. A later choice in the cell has priority."""
+    for row, names in foreign_names.lost("worker/gpus/by_local_rank"):
+        events.tell(foreign_names.note(row, names))
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        with contextlib.suppress(Exception):  # private API, and only a default is lost
+            # The call runs when CUDA starts, just before the cell's first use of it.
+            torch.cuda._lazy_call(lambda: torch.cuda.set_device(_own(torch.cuda.device_count())))
+
+
+def _choose_for_tensorflow() -> None:
+    """Make the rank's own GPU the only one of TensorFlow. A later choice in the cell has priority."""
+    config = sys.modules["tensorflow"].config
+    with contextlib.suppress(Exception):  # the cell may have used TensorFlow's devices before
+        gpus = config.list_physical_devices("GPU")
+        if gpus:
+            config.set_visible_devices(gpus[_own(len(gpus))], "GPU")
+
+
+def _own(count: int) -> int:
+    return int(os.environ.get("LOCAL_RANK", "0")) % count
+
+
+def _is_in_use() -> bool:
+    """Return whether CUDA has started in this process.
+
+    Then it has read the variable, and will not read it again.
+    """
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/self/fd/{name}") == "/dev/nvidia-uvm":
+                    return True
+    return False
