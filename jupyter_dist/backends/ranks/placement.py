@@ -239,7 +239,8 @@ def gpu_trouble(
             each = f" with --gpus-per-worker {wanted}" if wanted else ""
             return (
                 f"host {name} has {count(len(about.gpus), 'GPU')}, too few for {takers} of the "
-                f"workers{each}: give it fewer with -H, or train on the CPU with --gpus-per-worker 0. Nothing was started."
+                f"workers{each}: give it fewer with -H, or train on the CPU with --gpus-per-worker 0. "
+                "Nothing was started."
             )
     return None
 

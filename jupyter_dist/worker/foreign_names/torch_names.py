@@ -107,7 +107,7 @@ ROWS: tuple[Row, ...] = (
         ("_lazy_call",),
         ("worker/gpus/by_local_rank",),
         Missing.OFF,
-        "Choosing the rank's own GPU for a Horovod cell that chooses none",
+        "Choosing the rank's own GPU for code that sees several and chooses none",
     ),
     Row(
         "torch",

@@ -122,6 +122,8 @@ def _of_torch() -> list[list[Any]]:
 def _call(entry: dict[str, Any]) -> list[Any]:
     operation = str(entry["profiling_name"]).partition(":")[2] or str(entry["profiling_name"])
     sizes, types = entry["input_sizes"][:_MOST_SIZES], entry["input_dtypes"][:_MOST_SIZES]
+    if operation == "all_reduce_barrier":  # a barrier of NCCL sends a number
+        operation, sizes, types = "barrier", [], []
     done = bool(entry["retired"]) or entry["state"] == "completed"
     waits_s = None if done else round(time.time() - entry["time_created_ns"] / 1e9, 3)
     root = None if done else point_to_point.root_of(operation)

@@ -28,10 +28,12 @@ _ABORT_S = 5.0
 def watch() -> None:
     """Keep torch from ending this process because another rank has left a collective.
 
-    The session's supervisor makes all ranks leave it. A value that the user has set stays.
+    The session's supervisor makes all ranks leave it. Without the dump, torch's watchdog does not wait some
+    seconds before it lets another thread abort the group. Values that the user has set stay.
     https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html
     """
-    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+    for name in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_DUMP_ON_TIMEOUT"):
+        os.environ.setdefault(name, "0")
 
 
 def bound(distributed: Any, device: Any) -> dict[str, Any]:
