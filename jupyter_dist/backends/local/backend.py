@@ -64,7 +64,8 @@ class Local:
         if wanted is None and gpus and takers > gpus:
             raise InputError(
                 f"{count(takers, 'worker')}, but only {_are(gpus)} visible here: "
-                f"use -np {gpus + asked.ps}, or --gpus-per-worker 0 to train on the CPU."
+                f"use -np {gpus + asked.ps}, --gpus-per-worker {_part(gpus, takers)} to share GPUs, or "
+                "--gpus-per-worker 0 to train on the CPU."
             )
         wish = gpu_wish(asked, takers)
         needed = 0 if wish is None or wanted is None else wish.least(gpus)
@@ -125,6 +126,12 @@ class Local:
 
     def release(self, job: Job, folder: RunFolder, handle: Handle) -> None:
         self._turn.release()
+
+
+def _part(gpus: int, takers: int) -> str:
+    """Return the part of a GPU that each rank gets if all ranks share them, rounded down: 0.5, 0.33."""
+    to_one = -(-takers // gpus)
+    return f"{int(100 / to_one) / 100:g}"
 
 
 def _are(gpus: int) -> str:

@@ -205,6 +205,14 @@ ROWS: tuple[Row, ...] = (
         "Leaving a collective of NCCL in a session without ending the rank",
     ),
     Row(
+        "torch._C._distributed_c10d",
+        ("ProcessGroup._get_backend", "ProcessGroupNCCL._group_start", "ProcessGroupNCCL._group_end"),
+        ("worker/session/nccl_groups",),
+        Missing.OFF,
+        "Leaving collectives of several groups of NCCL in a session without ending the rank",
+        Probe.SOME_BUILDS,
+    ),
+    Row(
         "torch",
         ("_C._distributed_c10d", "_C._distributed_c10d.ProcessGroup._get_sequence_number_for_group"),
         _HINTS,

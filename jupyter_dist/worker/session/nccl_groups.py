@@ -14,15 +14,12 @@ import contextlib
 import inspect
 import os
 import sys
-import threading
+from collections.abc import Iterator
 from typing import Any
 
 from .. import foreign_names
 
 __all__ = ["bound", "gpu_error", "is_in_use", "leave", "watch"]
-
-_ABORT_S = 5.0
-"""How long an abort may take. It takes 0.5 s."""
 
 
 def watch() -> None:
@@ -68,24 +65,31 @@ def gpu_error() -> str | None:
 def leave() -> None:
     """End the collectives of NCCL in this process. Another thread than theirs calls this. Blocks for 0.5 s.
 
-    All groups are aborted at once, because the kernel of one can wait for that of another.
+    Several groups are aborted together, as torch does, because one can wait for another:
+    https://github.com/pytorch/pytorch/issues/119797
     """
-    if not is_in_use():
-        return
-    threads = [threading.Thread(target=_abort, args=(group,), daemon=True) for group in _groups()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(_ABORT_S)
-
-
-def _groups() -> list[Any]:
     module = sys.modules.get("torch.distributed.distributed_c10d")
-    if module is None or foreign_names.lost("worker/session/nccl_groups"):
-        return []
-    return [group for group in list(module._world.pg_map) if hasattr(group, "abort")]  # torch 2.6 lacks it
+    if not is_in_use() or module is None or foreign_names.lost("worker/session/nccl_groups"):
+        return
+    names = dict(module._world.pg_names)
+    groups = [
+        group for group in sorted(names, key=names.__getitem__, reverse=True) if hasattr(group, "abort")
+    ]
+    with _together(module.group.WORLD) if len(groups) > 1 else contextlib.nullcontext():
+        for group in groups:
+            with contextlib.suppress(Exception):  # some communicators have no abort
+                group.abort()
 
 
-def _abort(group: Any) -> None:
-    with contextlib.suppress(Exception):  # some communicators have no abort
-        group.abort()
+@contextlib.contextmanager
+def _together(world: Any) -> Iterator[None]:
+    try:
+        backend = world._get_backend(sys.modules["torch"].device("cuda"))
+        backend._group_start()
+    except Exception:  # the default group has another communicator
+        yield
+        return
+    try:
+        yield
+    finally:
+        backend._group_end()
