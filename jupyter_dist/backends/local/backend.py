@@ -63,8 +63,8 @@ class Local:
         takers = world_size - asked.ps  # a parameter server gets no GPU
         if wanted is None and gpus and takers > gpus:
             raise InputError(
-                f"{count(takers, 'worker')}, but only {_are(gpus)} visible here: "
-                f"use -np {gpus + asked.ps}, --gpus-per-worker {_part(gpus, takers)} to share GPUs, or "
+                f"{count(takers, 'worker')}, but only {_are(gpus)} visible here. "
+                f"Use -np {gpus + asked.ps}, or --gpus-per-worker {_part(gpus, takers)} to share GPUs, or "
                 "--gpus-per-worker 0 to train on the CPU."
             )
         wish = gpu_wish(asked, takers)

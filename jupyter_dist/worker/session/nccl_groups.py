@@ -72,12 +72,10 @@ def leave() -> None:
     if not is_in_use() or module is None or foreign_names.lost("worker/session/nccl_groups"):
         return
     names = dict(module._world.pg_names)
-    groups = [
-        group for group in sorted(names, key=names.__getitem__, reverse=True) if hasattr(group, "abort")
-    ]
+    groups = sorted(names, key=names.__getitem__, reverse=True)
     with _together(module.group.WORLD) if len(groups) > 1 else contextlib.nullcontext():
         for group in groups:
-            with contextlib.suppress(Exception):  # some communicators have no abort
+            with contextlib.suppress(Exception):  # torch 2.6 and some communicators have no abort
                 group.abort()
 
 
