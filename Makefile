@@ -48,7 +48,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo lab check check-python check-types check-js bench clean
-.PHONY: test test-js test-engines test-changed test-newest test-pythons newest set-up made
+.PHONY: test test-js test-engines test-changed test-gpu test-newest test-pythons newest set-up made
 
 help: ## List what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ test-newest: ## The core with the newest releases of everything; PRE=--pre takes
 newest: made
 	$(SUITE) --note-nothing core
 	$(BIN)/python tools/pins.py $(PINS)
+
+test-gpu: ## What needs an NVIDIA GPU, with the Python and the torch that are there: PYTHON says which
+	PYTHONPATH=. $(PYTHON) -m pytest -q -n 0 -p no:cacheprovider tests/gpu
 
 test-pythons: $(VENV)/.python ## The tests that need no engine on each other Python of this machine
 	JOBS=$(JOBS) $(BIN)/python tools/pythons.py

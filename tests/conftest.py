@@ -48,6 +48,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 # https://gcc.gnu.org/onlinedocs/libgomp/OMP_005fWAIT_005fPOLICY.html
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+collect_ignore = [] if shutil.which("nvidia-smi") else ["gpu"]
+
 STARTED_IN = Path.cwd()
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}")
 OF_A_RANK = (
