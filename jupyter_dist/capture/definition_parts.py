@@ -98,9 +98,8 @@ def _in_function(function: types.FunctionType) -> Iterable[Any]:
 
 def _in_class(cls: Any, kind: type) -> Iterable[Any]:
     if sys.version_info >= (3, 14):
-        annotation_values.values(
-            cls
-        )  # the first access adds entries to the class, and a pickle accesses them
+        # The first access adds entries to the class, and a pickle accesses the annotations.
+        annotation_values.values(cls)
     return kind, *cls.__bases__, *_items(vars(cls))
 
 
