@@ -107,7 +107,7 @@ set-up:
 	@$(MAKE) --no-print-directory -j2 --output-sync=target made
 	@$(PYTHON) tools/kept_setup.py keep $(KEPT_FOR)
 
-made: $(VENV)/.test $(JS) $(HOROVOD) $(VENV)/.sagemaker $(VENV)/.azurite $(VENV)/.kubernetes
+made: $(VENV)/.test $(JS) $(HOROVOD) $(VENV)/.sagemaker $(VENV)/.azurite $(VENV)/.kubernetes $(VENV)/.pythons
 
 npm = $(if $(NODE),$(NPM) $(1),@echo "skipped: npm $(1): it needs Node 20 or newer, https://nodejs.org" >&2)
 
@@ -169,6 +169,13 @@ $(VENV)/.azurite: $(VENV)/.test tests/rigs/made_once.py tests/rigs/azureml/azuri
 	if $(BIN)/python -c 'from tests.rigs.azureml.azurite import azurite; azurite()'; then touch $@; \
 	elif [ -n "$(filter-out 0,$(JUPYTER_DIST_REQUIRE_ALL))" ]; then exit 1; \
 	else echo "skipped: the tests of Azure ML" >&2; fi
+
+# Debian's Python 3.14; kept under ~/.cache/jupyter-dist. Without it, and without another one, no test has a
+# rank with Python 3.14.
+$(VENV)/.pythons: $(VENV)/.python tests/rigs/made_once.py tests/rigs/debian_python.py
+	if $(BIN)/python -m tests.rigs.debian_python >/dev/null; then touch $@; \
+	elif [ -n "$(filter-out 0,$(JUPYTER_DIST_REQUIRE_ALL))" ]; then exit 1; \
+	else echo "skipped: the tests with Python 3.14" >&2; fi
 
 $(VENV)/.bench: $(VENV)/.test $(HOROVOD)
 	$(PIP) $(TORCH) $(TENSORFLOW) -e '.[bench]'

@@ -4,8 +4,7 @@ python tools/pythons.py                  every Python found, without the one tha
 python tools/pythons.py 3.12 ~/my/python these alone: by their minor version or their path
 python tools/pythons.py --list           what is found, and where
 
-Where Node is installed and no Python 3.14, Pyodide's stands in for it (https://pyodide.org): CPython as
-WebAssembly, from npm. It has no processes, so only the tests in FILES_WITHOUT_PROCESSES run there.
+A Debian machine without Python 3.14 gets one from tests/rigs/debian_python.py.
 
 JOBS says how many tests run at a time. What tests need is installed once per Python and set of dependencies,
 below $XDG_CACHE_HOME/jupyter-dist/pythons, or ~/.cache. No engine is among it: a test that needs an engine is
@@ -35,6 +34,10 @@ from xml.etree import ElementTree
 __all__ = ["Outcome", "Python", "candidates", "found", "main", "outcome", "requirements"]
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT))
+
+from tests.rigs import debian_python  # noqa: E402
+from tests.rigs.made_once import cache  # noqa: E402
 
 FILES = [
     *("test_macos", "test_magics", "capture/test_capture", "capture/test_second_part"),
@@ -55,43 +58,8 @@ FILES = [
 ]
 """Below tests/: what depends on the Python it runs on. Together they take one to two minutes of a core."""
 
-FILES_WITHOUT_PROCESSES = [
-    f"worker/pickling/test_{name}" for name in ("code_places", "other_pythons", "source_index")
-]
-"""What also runs on a Python as WebAssembly, without conftest.py."""
-
-PYODIDE = "314.0.7"
-"""The version of npm's package; its first number is the Python in it."""
-
 OF_TESTS = ("ipykernel", "nbclient", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
 """What the tests need besides the package's own dependencies, as its extras have it."""
-
-IN_NODE = """
-import { loadPyodide } from "pyodide";
-const [code, ...folders] = process.argv.slice(2);
-const python = await loadPyodide();
-for (const root of folders) {
-  python.FS.mkdirTree(root);
-  python.FS.mount(python.FS.filesystems.NODEFS, { root }, root);
-}
-process.exitCode = python.runPython(code);
-"""
-"""A program for Node: run Python code, which sees folders of this machine. Its value is the exit code."""
-
-IN_PYODIDE = """
-import os, sys, types
-
-# Modules that are imported and not used by what is tested.
-sys.modules.update({{name: types.ModuleType(name) for name in ("resource", "pwd", "grp")}})
-sys.modules["resource"].struct_rusage = object
-os.geteuid = lambda: os.stat("/tmp").st_uid
-sys.path[:0] = {path!r}
-os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-import pytest
-
-print("Python", sys.version.split()[0])
-int(pytest.main({words!r}))
-"""
 
 ASK = """
 import json, sys
@@ -130,38 +98,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--files", nargs="+", default=FILES, metavar="NAME", help="test files, without .py")
     parser.add_argument("--durations", action="store_true", help="print the seconds of each test file")
     options = parser.parse_args(argv)
-    pythons, in_node = _chosen(options.pythons)
+    pythons = _chosen(options.pythons)
     if options.list:
         for python in pythons:
             print(f"Python {python.version}: {python.path}")
-        if in_node:
-            print(f"Python 3.14 as WebAssembly: Pyodide {PYODIDE}")
         return 0
-    if not pythons and not in_node:
+    if not pythons:
         print("no other Python from 3.10 on was found: nothing was tested")
         return 0
     failed = [_tested(python, options.files, durations=options.durations) for python in pythons]
-    if in_node:
-        failed.append(_tested_in_node(FILES_WITHOUT_PROCESSES))
     return 1 if any(failed) else 0
 
 
-def _chosen(words: Sequence[str]) -> tuple[list[Python], bool]:
-    """The interpreters to run, and whether Pyodide stands in for Python 3.14."""
+def _chosen(words: Sequence[str]) -> list[Python]:
+    """The interpreters to run."""
     by_minor = {python.minor: python for python in found(candidates())}
-    in_node = "3.14" not in by_minor and bool(shutil.which("node") and shutil.which("npm"))
+    if debian_python.MINOR not in by_minor and shutil.which("apt-get"):
+        try:
+            by_minor |= {python.minor: python for python in found([debian_python.made()])}
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"Python {debian_python.MINOR} cannot be had: {error}", flush=True)
     if not words:
         here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-        return [python for minor, python in by_minor.items() if minor != here], in_node
+        return [python for minor, python in by_minor.items() if minor != here]
     chosen = []
     for word in words:
-        if word == "3.14" and in_node:
-            continue
         named = by_minor.get(word) or next(iter(found([Path(word)])), None)
         if named is None:
             sys.exit(f"'{word}' is no Python from 3.10 on: name a minor version that --list shows, or a path")
         chosen.append(named)
-    return chosen, in_node and "3.14" in words
+    return chosen
 
 
 def candidates() -> list[Path]:
@@ -179,7 +145,7 @@ def candidates() -> list[Path]:
         if folder:
             named = [p for p in Path(folder).glob("python3.*") if re.fullmatch(r"python3\.\d+", p.name)]
             places += sorted(named)
-    return places
+    return [*places, debian_python.PATH] if debian_python.PATH.exists() else places
 
 
 def found(places: Iterable[Path]) -> list[Python]:
@@ -214,7 +180,7 @@ def _kept(python: Python) -> Path:
     Raises CalledProcessError where it cannot be made."""
     needed = requirements((ROOT / "pyproject.toml").read_text())
     digest = hashlib.sha256("\n".join([*needed, python.version, str(python.path)]).encode()).hexdigest()
-    folder = _cache() / f"{python.minor}-{digest[:16]}"
+    folder = cache() / "pythons" / f"{python.minor}-{digest[:16]}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{folder}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -222,9 +188,10 @@ def _kept(python: Python) -> Path:
         if not (folder / "complete").exists():
             print(f"Python {python.version}: installing into {folder}", flush=True)
             shutil.rmtree(folder, ignore_errors=True)
-            subprocess.run([python.path, "-m", "venv", folder], check=True)
-            install = ("-m", "pip", "install", "-qq", "--disable-pip-version-check", *needed)
-            subprocess.run([folder / "bin" / "python", *install], check=True)
+            subprocess.run([python.path, "-m", "venv", "--without-pip", folder], check=True)
+            # Debian's Python has no pip of its own.
+            pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
+            subprocess.run([*pip, "install", "-qq", "--disable-pip-version-check", *needed], check=True)
             (folder / "complete").touch()
     return folder
 
@@ -257,36 +224,7 @@ def _tested(python: Python, names: Sequence[str], *, durations: bool) -> bool:
         return _run(f"Python {python.version}", [interpreter, "-m", "pytest", *words], report, durations)
 
 
-def _tested_in_node(names: Sequence[str]) -> bool:
-    """The same on Python 3.14 as WebAssembly, with the packages in the environment of another Python."""
-    who = f"Python 3.14 as WebAssembly (Pyodide {PYODIDE})"
-    home = _cache() / f"pyodide-{PYODIDE}"
-    home.mkdir(parents=True, exist_ok=True)
-    with open(home / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (home / "node_modules" / "pyodide" / "pyodide.asm.wasm").exists():
-            print(f"{who}: installing into {home}", flush=True)
-            install = ["npm", "install", "--silent", "--prefix", str(home), f"pyodide@{PYODIDE}"]
-            if subprocess.run(install, check=False).returncode:
-                print(f"{who}: npm cannot install it", flush=True)
-                return True
-        (home / "run.mjs").write_text(IN_NODE)
-    try:
-        newest = found(candidates())[-1]
-        packages = str(_kept(newest) / _packages(newest))
-    except (IndexError, subprocess.CalledProcessError) as error:
-        print(f"{who}: no environment with pytest for it: {error}", flush=True)
-        return True
-    with tempfile.TemporaryDirectory(prefix="jd-python-") as folder:
-        report = Path(folder, "report.xml")
-        words = ["-q", "--noconftest", "-c", "/dev/null", "--rootdir", str(ROOT), "--import-mode=importlib"]
-        words += ["-W", "error", "-p", "no:cacheprovider", "-p", "no:faulthandler", f"--junitxml={report}"]
-        words += [str(ROOT / "tests" / f"{name}.py") for name in names]
-        code = IN_PYODIDE.format(path=[str(ROOT), packages], words=words)
-        return _run(who, ["node", home / "run.mjs", code, ROOT, packages, folder], report)
-
-
-def _run(who: str, words: Sequence[str | Path], report: Path, durations: bool = False) -> bool:
+def _run(who: str, words: Sequence[str | Path], report: Path, durations: bool) -> bool:
     """Run pytest, which writes the report, and print its outcome. Returns whether something has failed."""
     begin = time.monotonic()
     done = subprocess.run(
@@ -302,8 +240,7 @@ def _run(who: str, words: Sequence[str | Path], report: Path, durations: bool = 
     seen = outcome(report.read_text()) if report.exists() else Outcome(0, 0, {}, {})
     failed = done.returncode != 0 or not seen.passed
     if failed:
-        # Node shows an error together with the line that it is in, which may be a megabyte long.
-        print("\n".join(line[:2000] for line in done.stdout.splitlines()))
+        print(done.stdout)
     seconds = time.monotonic() - begin
     print(f"{who}: {seen.passed} passed, {seen.failed} failed, {seconds:.0f} s", end="")
     lacking = ", ".join(f"{name} {count}" for name, count in sorted(seen.lacking.items()))
@@ -317,10 +254,6 @@ def _run(who: str, words: Sequence[str | Path], report: Path, durations: bool = 
 def _packages(python: Python) -> str:
     """Where an environment has its packages."""
     return f"lib/python{python.minor}/site-packages"
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jupyter-dist" / "pythons"
 
 
 def _environment() -> dict[str, str]:

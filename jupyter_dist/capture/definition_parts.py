@@ -62,7 +62,7 @@ def _inside(value: Any, kind: type) -> Iterable[Any]:
     if kind is types.FunctionType:
         return () if _is_of_module(value) else _in_function(value)
     if issubclass(kind, type):
-        return () if _is_of_module(value) else (kind, *value.__bases__, *_items(vars(value)))
+        return () if _is_of_module(value) else _in_class(value, kind)
     if kind in _CONTAINERS:
         return list(value)
     if kind is dict or kind is types.MappingProxyType:
@@ -94,6 +94,13 @@ def _in_function(function: types.FunctionType) -> Iterable[Any]:
             yield cell
     yield from _items(vars(function))
     yield from annotation_values.values(function).values()
+
+
+def _in_class(cls: Any, kind: type) -> Iterable[Any]:
+    if sys.version_info >= (3, 14):
+        # The first access adds entries to the class, and a pickle accesses the annotations.
+        annotation_values.values(cls)
+    return kind, *cls.__bases__, *_items(vars(cls))
 
 
 def _items(mapping: Any) -> list[Any]:

@@ -20,6 +20,7 @@ from ..plan.rerun_flags import flags_to_keep
 from ..plan.run_plan import Plan
 from ..showing import display
 from ..text.format import size
+from ..worker.pickling.reducers import spark_frames
 from .last_run import remember
 from .origin import Origin
 
@@ -146,13 +147,14 @@ def payload_of_call(
     choice: Choice | None = None,
 ) -> payload_builder.Payload:
     """Capture a call. `choice`: see `capture_cell`. Raises CaptureError."""
-    return payload_builder.capture_call(
-        fn,
-        tuple(args),
-        dict(kwargs),
-        choice=choice,
-        **_for_capture(plan, origin),
-    )
+    with spark_frames.ranks_run(_place(plan)):
+        return payload_builder.capture_call(
+            fn,
+            tuple(args),
+            dict(kwargs),
+            choice=choice,
+            **_for_capture(plan, origin),
+        )
 
 
 def payload_of_cell(
@@ -163,14 +165,15 @@ def payload_of_cell(
     choice: Choice | None = None,
 ) -> payload_builder.Payload:
     """Capture a cell. `choice`: see `capture_cell`. Raises CaptureError."""
-    return payload_builder.capture_cell(
-        source,
-        namespace,
-        flags=origin.flags,
-        argv=_argv(plan, origin),
-        choice=choice,
-        **_for_capture(plan, origin),
-    )
+    with spark_frames.ranks_run(_place(plan)):
+        return payload_builder.capture_cell(
+            source,
+            namespace,
+            flags=origin.flags,
+            argv=_argv(plan, origin),
+            choice=choice,
+            **_for_capture(plan, origin),
+        )
 
 
 def _for_capture(plan: Plan, origin: Origin) -> dict[str, Any]:
@@ -188,6 +191,16 @@ def is_here(plan: Plan) -> bool:
     if plan.run.session is not None and plan.backend.capabilities.outlives:
         return False  # later cells of a session do not name its hosts
     return plan.backend.capabilities.visible and plan.run.hosts is None and plan.run.hostfile is None
+
+
+_OF_SPARK = {"spark": spark_frames.Place.ON_SPARK, "databricks": spark_frames.Place.ON_DATABRICKS}
+
+
+def _place(plan: Plan) -> spark_frames.Place:
+    """Return where the ranks run, for the rows of Spark DataFrames."""
+    if plan.backend.name in _OF_SPARK:
+        return _OF_SPARK[plan.backend.name]
+    return spark_frames.Place.HERE if is_here(plan) else spark_frames.Place.ELSEWHERE
 
 
 def _is_other_python(plan: Plan) -> bool:

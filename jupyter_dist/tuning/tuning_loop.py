@@ -285,8 +285,8 @@ class Tuning:
         """Return state, value and reason of a trial whose run has ended."""
         if status.state is State.STOPPED and not _is_enough(status):
             return PRUNED if self._was_pruned(running, status) else STOPPED, None, status.reason
-        # Ranks that fail because another rank has paused do not count.
-        is_enough = status.state is State.FAILED and running.objective.paused
+        # After the pause, a failure of other ranks does not count, nor the end of the supervisor.
+        is_enough = status.state in (State.FAILED, State.LOST) and running.objective.paused
         if status.state not in (State.SUCCEEDED, State.STOPPED) and not is_enough:
             return FAILED, None, status.reason
         value, why = running.objective.outcome()

@@ -377,12 +377,22 @@ def test_a_class_that_a_file_names_and_the_notebook_lacks(own_folders: Path) -> 
 
 def test_an_object_that_needs_a_process_group_before_the_cell_runs(own_folders: Path) -> None:
     made = RunMaker(own_folders, 1, label="In[3]")
-    frames = [{"file": "/lib/torch/d.py", "label": "/lib/torch/d.py", "line": 1, "function": "__setstate__"}]
+    file = "/lib/site-packages/torch/d.py"
+    frame = {"file": file, "label": file, "line": 1, "function": "__setstate__"}
     message = "Default process group has not been initialized, please make sure to call init_process_group."
-    made.fail(0, "ValueError", message, f"Traceback …\nValueError: {message}\n", frames=frames)
+    made.fail(0, "ValueError", message, f"Traceback …\nValueError: {message}\n", frames=[frame])
     (hint,) = hints_of(made.end(State.FAILED))
     assert "from before the cell" in hint
     assert "Create the object in the cell" in hint
+
+
+def test_a_function_of_a_script_that_needs_a_process_group(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1, label="train()")
+    frame = {"file": "/home/me/train.py", "label": "/home/me/train.py", "line": 1, "function": "train"}
+    message = "Default process group has not been initialized, please make sure to call init_process_group."
+    made.fail(0, "ValueError", message, f"Traceback …\nValueError: {message}\n", frames=[frame])
+    (hint,) = hints_of(made.end(State.FAILED))
+    assert hint.startswith("call dist.init()")
 
 
 def test_what_was_asked_of_nobody_stands_before_the_traceback_once(own_folders: Path) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.rigs import debian_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,6 +62,18 @@ def test_the_newest_of_pyenvs_releases_comes_first(
     found = [path for path in tool.candidates() if path.is_relative_to(tmp_path)]
     releases = [tmp_path / "versions" / name / "bin" / "python" for name in ("3.13.0", "3.12.10", "3.12.9")]
     assert found == [*releases, own]
+
+
+def test_debian_s_python_is_the_last_candidate(tool: Any) -> None:
+    path = debian_python.PATH
+    if not path.exists():
+        pytest.skip(f"needs Python {debian_python.MINOR}")
+    assert tool.candidates()[-1] == path
+    (python,) = tool.found([path])
+    assert (python.path, python.minor) == (path, debian_python.MINOR)
+    code = "import bz2, ctypes, curses, lzma, readline, sqlite3, ssl, uuid, zlib, sys; print(sys.executable)"
+    done = subprocess.run([path, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{path}\n"
 
 
 def test_no_engine_is_installed(tool: Any) -> None:

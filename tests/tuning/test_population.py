@@ -25,6 +25,7 @@ from jupyter_dist.folder import RunFolder, trials_of
 from jupyter_dist.job import State
 from jupyter_dist.plan.run_plan import make_plan
 from jupyter_dist.record import reader, trials
+from jupyter_dist.record.metrics import points as metrics
 from jupyter_dist.record.trials import FAILED, SUCCEEDED, Source, Trial
 from jupyter_dist.search.dimensions import Choice, Dimension, Real, Value, Whole
 from jupyter_dist.search.schedulers import read_scheduler
@@ -335,7 +336,7 @@ def test_weak_trials_continue_from_the_weights_of_strong_ones(
 ) -> None:
     """Also if the supervisor dies while the second segment runs: the trials are those of another run then.
 
-    Its paused trials end by themselves meanwhile.
+    Meanwhile one of its paused trials ends by itself, and the other one loses its own supervisor.
     """
     undisturbed = start(LEARNS)
     wait_for_end(undisturbed)
@@ -344,11 +345,15 @@ def test_weak_trials_continue_from_the_weights_of_strong_ones(
         place = RunFolder(undisturbed.folder.path.parent / f"{undisturbed.id}-t{number}")
         assert not place.checkpoints.exists(), "the next segment has copied them"
         assert reader.status(place).reason == f"the trial has reached {2 if number < 4 else 4} values"
-    go = tmp_path / "go"
+    go, loser = tmp_path / "go", tmp_path / "loser"
     waits = f"""
-import pathlib, time
+import os, pathlib, time
 import jupyter_dist.worker.api.trial_pause
-jupyter_dist.worker.api.trial_pause.LIMIT_S = 0.5 if len(seen) == 2 else 600.0
+if dist.rank() == 0 and len(seen) == 2:
+    try:
+        os.symlink(str(os.getpid()), {str(loser)!r})
+    except FileExistsError:
+        jupyter_dist.worker.api.trial_pause.LIMIT_S = 0.5
 while dist.rank() == 0 and len(seen) >= 2 and not pathlib.Path({str(go)!r}).exists():
     time.sleep(0.02)
 for epoch in"""
@@ -362,8 +367,14 @@ for epoch in"""
     wait_for(lambda: reader.start_ticks(carrier) is None, "the end of the process that stops paused trials")
     go.touch()
     paused = [RunFolder(second.path.parent / f"{run.id}-t{number}") for number in (4, 5)]
+    (lost,) = [one for one in paused if str(reader.status(one).ranks[0].pid) == os.readlink(loser)]
+    wait_for(lambda: len(metrics.points(lost)) == 2, "its pause")
+    supervisor = reader.status(lost).supervisor
+    assert supervisor is not None
+    os.kill(supervisor.pid, signal.SIGKILL)
     wait_for(
-        lambda: all(reader.status(one).state is State.FAILED for one in paused), "the end of paused trials"
+        lambda: {reader.status(one).state for one in paused} == {State.FAILED, State.LOST},
+        "the end of paused trials",
     )
     wait_for_end(run)
     check_population(run)

@@ -26,6 +26,8 @@ __all__ = ["ATTEMPT", "RUN", "called", "job_object", "labelled", "replicas", "se
 RUN, ATTEMPT = "jupyter-dist/run", "jupyter-dist/attempt"
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _JOBSET = "jobset.sigs.k8s.io"
+_NO_SIDECAR = {"sidecar.istio.io/inject": "false"}
+"""Istio's proxy would outlive the ranks. Kubeflow's own SDK leaves it out too."""
 _KEPT_S = 86400
 _AGENT_S = 15
 """Seconds after its end when the cluster deletes a job that nobody deleted."""
@@ -169,7 +171,7 @@ def _trainer(asked: KubernetesOptions, container: Mapping[str, Any], pods: int, 
         del told["image"]
     nodes = {"numNodes": pods, "numProcPerNode": slots, "resourcesPerNode": container["resources"]}
     return {
-        "runtimeRef": {"name": asked.runtime},
+        "runtimeRef": {"kind": "ClusterTrainingRuntime", "name": asked.runtime},
         "trainer": {**told, **nodes},
         **({} if asked.queue is None else {"suspend": True}),
     }
@@ -221,8 +223,11 @@ def _pod(
     named = {"serviceAccountName": asked.service_account, "priorityClassName": asked.priority_class}
     spec |= {field: value for field, value in named.items() if value is not None}
     spec["volumes"] = [*spec.get("volumes", []), *_volumes(asked)]
-    kept = {field: meta[field] for field in ("labels", "annotations") if meta.get(field)}
-    return {"metadata": {**kept, "labels": {**kept.get("labels", {}), **labels}}, "spec": spec}
+    told = {
+        "labels": {**(meta.get("labels") or {}), **labels},
+        "annotations": {**_NO_SIDECAR, **(meta.get("annotations") or {})},
+    }
+    return {"metadata": told, "spec": spec}
 
 
 def _container(asked: KubernetesOptions, secret: str, given: Mapping[str, Any], slots: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from .failures import RankError
 from .file_hints import of_surroundings
 from .keras_hints import removed
 from .module_hints import missing_module
+from .places import is_of_user
 
 __all__ = ["hints", "of_run"]
 
@@ -149,7 +150,7 @@ def hints(error: RankError, job: Job, log: Sequence[str], unnamed: Mapping[str, 
     # Without a traceback, the rank's last log lines may show the cause, or something else.
     text = said if error.text else f"{said}\n{log_text}"
     found = [*of_surroundings(error, job), *removed(error), *_known(own, text)]
-    if _NO_GROUP in own and error.frames and not any(map(_is_of_a_cell, error.frames)):
+    if _NO_GROUP in own and error.frames and not any(map(is_of_user, error.frames)):
         found = [_UNPICKLED]
     missing = _NO_MODULE.search(text)
     if missing:

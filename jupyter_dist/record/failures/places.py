@@ -11,7 +11,7 @@ from ...text.safe import one_line
 from ...text.stack_dumps import Frame
 from .stacks import AFTER_CELL
 
-__all__ = ["may_be_of_a_rank", "of_frames", "of_groups", "sentences", "waiting_call"]
+__all__ = ["is_of_user", "may_be_of_a_rank", "of_frames", "of_groups", "sentences", "waiting_call"]
 
 _SOURCE = 80
 _LIBRARY = re.compile(
@@ -124,6 +124,11 @@ def _of_stack(frames: Sequence[Frame]) -> tuple[str, str]:
     text = f"{text}, {ended}" if ended else text
     last = one_line(named[-1].function, 60)
     return text, "" if named[-1] is own or last in source else last
+
+
+def is_of_user(frame: Mapping[str, Any]) -> bool:
+    """Return whether a frame of a recorded traceback is of a cell, or of a file that is of no library."""
+    return _is_users(_frame(frame))
 
 
 def _is_users(frame: Frame) -> bool:

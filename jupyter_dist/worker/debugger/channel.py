@@ -189,6 +189,7 @@ class Channel:
         if sys.gettrace() is not None:
             sys.settrace(None)
         elif not debugger.quitting and hasattr(debugger, "stop_trace"):
+            debugger.quitting = True  # else it would stop at its own next function
             debugger.stop_trace()  # Python 3.14 can trace without `sys.settrace`
         else:
             return

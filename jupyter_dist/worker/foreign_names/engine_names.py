@@ -157,6 +157,14 @@ _SPARK: tuple[Row, ...] = (
         "Opening a session beside the notebook's session of Spark Connect",
         Probe.WRITTEN,
     ),
+    Row(
+        "pyspark.sql.classic.dataframe",
+        ("_jdf",),
+        ("worker/pickling/reducers/spark_frames",),
+        Missing.OFF,
+        "Estimating the size of a Spark DataFrame before its rows are written",
+        Probe.WRITTEN,
+    ),
 )
 
 ROWS: tuple[Row, ...] = (

@@ -53,7 +53,7 @@ KERAS3: tuple[Row, ...] = (
     ),
     _shim(
         "callbacks",
-        ("BackupAndRestore", "CSVLogger", "ModelCheckpoint", "TensorBoard"),
+        ("BackupAndRestore", "CSVLogger", "CallbackList", "ModelCheckpoint", "TensorBoard"),
         ("worker/keras/__init__", "worker/keras/callbacks"),
     ),
     _shim(

@@ -116,8 +116,8 @@ ROWS: tuple[Row, ...] = (
     Row(
         "concurrent.futures.thread",
         (
-            *("_max_workers", "_thread_name_prefix", "_initializer", "_initargs", "_shutdown"),
-            *("_work_queue", "_idle_semaphore", "_threads"),
+            *("_max_workers", "_thread_name_prefix", "_shutdown", "_work_queue"),
+            *("_idle_semaphore", "_threads"),
         ),
         (f"{_REDUCERS}/pools",),
         Missing.REFUSE,
@@ -148,6 +148,16 @@ ROWS: tuple[Row, ...] = (
         "Copying the notebook's limit of tasks to a pool of processes",
         Probe.WRITTEN,
         since=(3, 11),
+    ),
+    Row(
+        "concurrent.futures.thread",
+        ("_initializer", "_initargs"),
+        (f"{_REDUCERS}/pools",),
+        Missing.REFUSE,
+        _POOLS,
+        Probe.WRITTEN,
+        cure=_INSIDE,
+        until=(3, 14),
     ),
     Row(
         "concurrent.futures.thread",

@@ -4,6 +4,8 @@ All workers have the same path, and Keras 3 lets all of them write to it: they f
 it while another worker reads it. As in Keras 2, only the chief writes to that path. Another worker writes to
 a temporary folder, because it has to take part: reading some variables is a collective. With Orbax it writes
 nothing, because Orbax has opened its folder before.
+
+Workers wait for each other in some callbacks. So `fit` first compares how many of them each worker has.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import functools
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -57,6 +59,7 @@ def patch(callbacks: ModuleType) -> None:
     for name, methods in _MEETINGS.items():
         for method in methods:
             wrap(getattr(callbacks, name), method, _after_all_workers)
+    wrap(callbacks.CallbackList, "on_train_begin", _compared)
 
 
 def _written_by_chief(original: Callable[..., Any], place: str) -> Callable[..., Any]:
@@ -162,19 +165,45 @@ def _before_all_workers(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _meet(strategy: Any) -> None:
-    """Wait for all workers."""
-    _meeting(strategy)()
+def _compared(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Raise an error on all workers if some of them lack a callback in which the others wait."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        strategy = _strategy(next((one.model for one in self.callbacks), None))
+        if strategy is not None:
+            names = sorted({*_MEETINGS, _ORBAX})
+            own = [sum(_is_a(one, name) for one in self.callbacks) for name in names]
+            for name, here, everywhere in zip(names, own, _meet(strategy, own), strict=True):
+                if here * strategy.num_replicas_in_sync != everywhere:
+                    raise ValueError(
+                        f"fit() needs the same callbacks on every rank. This rank has {here} {name}, "
+                        "and another rank has more or fewer. The ranks wait for each other in this "
+                        "callback. Give it to every rank: only the first one writes files."
+                    )
+        return original(self, *args, **kwargs)
+
+    return call
+
+
+def _is_a(callback: Any, name: str) -> bool:
+    return any(base.__name__ == name for base in type(callback).__mro__)
+
+
+def _meet(strategy: Any, numbers: Sequence[float] = (1,)) -> list[float]:
+    """Wait for all workers. Returns the sums of their numbers over all replicas."""
+    import tensorflow as tf
+
+    return [float(total) for total in _meeting(strategy)(tf.constant(numbers, tf.float32))]
 
 
 @functools.lru_cache(1)  # TensorFlow warns of functions that are made again and again
-def _meeting(strategy: Any) -> Callable[[], Any]:
+def _meeting(strategy: Any) -> Callable[[Any], Any]:
     import tensorflow as tf
 
-    def total() -> Any:
-        return strategy.reduce("SUM", strategy.run(functools.partial(tf.constant, 1.0)), axis=None)
+    def total(numbers: Any) -> Any:
+        return strategy.reduce("SUM", strategy.run(tf.identity, (numbers,)), axis=None)
 
-    made: Callable[[], Any] = tf.function(total, autograph=False)
+    made: Callable[[Any], Any] = tf.function(total, autograph=False)
     return made
 
 

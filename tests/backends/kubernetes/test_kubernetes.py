@@ -159,7 +159,7 @@ def test_a_job_has_as_many_pods_as_its_ranks_need(tmp_path: Path) -> None:
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)
     assert spec["suspend"] is True
     pod, ranks = spec["template"]["spec"], spec["template"]["spec"]["containers"][0]
-    assert spec["template"]["metadata"]["annotations"] == {"sidecar": "no"}
+    assert spec["template"]["metadata"]["annotations"]["sidecar"] == "no"
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
     assert (ranks["name"], ranks["image"], ranks["env"][0]) == (
         "train",

@@ -6,7 +6,9 @@ Spark in one go, tells what it has seen, and is killed at the end while a run go
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import subprocess
@@ -25,7 +27,7 @@ from jupyter_dist.errors import CaptureError, RunFailed
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
 from jupyter_dist.record import reader
-from jupyter_dist.worker.pickling.reducers.spark_frames import FOLDER
+from jupyter_dist.worker.pickling.reducers.spark_frames import FOLDER, Place, ranks_run
 from tests.rigs.launching import ended, launch_cell, logs, story
 from tests.rigs.spark_rig import missing, session
 
@@ -65,6 +67,7 @@ def as_a_notebook(folder: str) -> None:
         spark = importlib.import_module("pyspark.sql").SparkSession(context)
         frame = spark.range(0, 101, numPartitions=3).selectExpr("id", "id * 2 as twice")
         seen = {**shards(spark, frame, folder), **refusals(spark, frame), **on_executors()}
+        seen |= unfinished(spark, frame, folder)
         seen["run"] = str(launch_cell("spark", HANGS).path)
         print(json.dumps(seen), flush=True)
         sys.stdin.read()
@@ -77,15 +80,36 @@ def shards(spark: Any, frame: Any, folder: str) -> dict[str, Any]:
     written = dist.run(on_a_rank, frame, frame.limit(0), backend="local", np=2)
     spark.conf.unset(FOLDER)
     spark.conf.set("petastorm.spark.converter.parentCacheDirUrl", f"file:{folder}/cache/")
-    seen["of petastorm"] = list(capture_call(len, (frame,), {}, label="call", directory=Path(folder)).notes)
+    seen["of petastorm"] = notes(frame, folder, Place.HERE)
+    seen["of others"] = notes(frame, folder, Place.ELSEWHERE)
     spark.conf.set("petastorm.spark.converter.parentCacheDirUrl", "file:/proc/none")
-    seen["not writable"] = list(capture_call(len, (frame,), {}, label="call", directory=Path(folder)).notes)
+    seen["not writable"] = notes(frame, folder, Place.ON_SPARK)
     spark.conf.unset("petastorm.spark.converter.parentCacheDirUrl")
     seen["cached"] = len([*Path(folder, "cache").rglob("*.arrow")])
     seen |= {"written": list(written.results), "written notes": list(written.job.notes)}
     seen["files"] = len([*Path(folder, "shared").rglob("*.arrow")])
     seen["in the notebook"] = dist.shard(frame)["twice"].to_pylist()
     seen["own parts"] = [[row.id for row in part] for part in frame.rdd.glom().collect()]
+    return seen
+
+
+def notes(frame: Any, folder: str, place: Place) -> list[str]:
+    with ranks_run(place):
+        return list(capture_call(len, (frame,), {}, label="call", directory=Path(folder)).notes)
+
+
+def unfinished(spark: Any, frame: Any, folder: str) -> dict[str, Any]:
+    """Rows of which the last partition fails, after the first ones were written."""
+    seen: dict[str, Any] = {}
+    spark.conf.set(FOLDER, f"{folder}/unfinished")
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        try:
+            dist.run(on_a_rank, frame.selectExpr("id", "assert_true(id < 100)"), None, backend="local", np=2)
+        except CaptureError as error:
+            seen["unfinished"] = str(error)
+    spark.conf.unset(FOLDER)
+    seen["said before"] = said.getvalue()
+    seen["left"] = [str(path) for path in Path(folder, "unfinished").rglob("*")]
     return seen
 
 
@@ -179,8 +203,19 @@ def test_what_travels_is_said(seen: Any) -> None:
     assert told.startswith("the 101 rows of a Spark DataFrame are in /")
     assert "/cache/20" in told
     assert seen["cached"] == 3
+    (told,) = seen["of others"]
+    assert "/cache of Petastorm is not used, because the ranks' machines may not have it" in told
+    assert "spark.conf.set('spark.jupyterDist.sharedFolder', FOLDER)" in told
     (told,) = seen["not writable"]
     assert told.startswith("a Spark DataFrame is sent as its 101 rows")
+
+
+def test_a_failed_write_leaves_no_files_and_has_said_what_it_writes(seen: Any) -> None:
+    assert "the rows of this DataFrame cannot be read" in seen["unfinished"]
+    assert "note: Spark writes the rows of a DataFrame to /" in seen["said before"]
+    assert "/unfinished/20" in seen["said before"]
+    assert "about 1 kB by Spark's estimate. To stop it, interrupt the cell" in seen["said before"]
+    assert seen["left"] == []
 
 
 def test_it_works_in_the_notebook_as_well(seen: Any) -> None:

@@ -322,13 +322,27 @@ def write():
     shutil.copy, repairs = copy, [path for path in copied if path.startswith("written")]
     assert bool(repairs) == (dist.rank() == 0), repairs
     return epochs, names, len(list((place / "board" / "train").glob("events*"))), flat(model)
+
+def write_on_one():
+    strategy = dist.strategy()
+    with strategy.scope():
+        model = built(keras, layers)
+        model.compile("sgd", "mse")
+    mine = [keras.callbacks.BackupAndRestore("back")] * (dist.rank() == 0)
+    log = [keras.callbacks.CSVLogger("one.csv")] * (dist.rank() == 0)
+    try:
+        model.fit(data(), verbose=0, callbacks=mine)
+    except ValueError as error:
+        return str(error), model.fit(data(), verbose=0, callbacks=log).epoch
 """
 WROTE = """
-for epochs, names, boards, weights in run.results:
+for rank, ((said, fitted), (epochs, names, boards, weights)) in enumerate(run.results):
+    assert f"same callbacks on every rank. This rank has {1 - rank} BackupAndRestore, and another" in said
+    assert fitted == [0], fitted
     assert epochs == [0, 1, 0, 1], epochs
     assert names == ["1.weights.h5", "2.weights.h5", "a", "b", "board", "log.csv"], names
     assert boards == 2, boards
-    assert (weights == run.results[0][-1]).all()
+    assert (weights == run.results[0][1][-1]).all()
 print(len(pathlib.Path("written/log.csv").read_text().splitlines()), "lines")
 """
 WITHOUT_SCOPE = """
@@ -348,7 +362,7 @@ def test_multi_worker_mirrored(kernel: Kernel) -> None:
     assert off is not None
     assert off < 1e-6
     kernel.run(WRITTEN)
-    kernel.run("%%distribute -np 2 --gpus-per-worker 0 --out run\nwrite()")
+    kernel.run("%%distribute -np 2 --gpus-per-worker 0 --out run\nwrite_on_one(), write()")
     assert "5 lines" in kernel.run(WROTE).stdout
 
 

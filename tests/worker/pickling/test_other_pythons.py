@@ -1,7 +1,6 @@
 """What differs between Pythons when values travel: annotations, aliases of types, counted references.
 
-Since Python 3.14 annotations are computed when they are read. These tests start no process and need only
-cloudpickle, so that tools/pythons.py can run them on a Python without processes, too.
+Since Python 3.14 annotations are computed when they are read.
 """
 
 from __future__ import annotations

@@ -5,7 +5,9 @@ All of them claim to be in a module. A `ForwardRef` represents a name that an an
 
 from __future__ import annotations
 
+import functools
 import importlib
+import operator
 import sys
 import typing
 from typing import Any
@@ -18,6 +20,8 @@ __all__ = ["reduce"]
 def reduce(obj: Any, note: Note) -> Any:
     if type(obj).__name__ == "ForwardRef":
         return _reduce_reference(obj)
+    if type(obj).__name__ == "Union":  # since Python 3.14 also of `int | str`
+        return _union, obj.__args__
     module = getattr(obj, "__module__", None)
     if module != "__main__" and hasattr(sys.modules.get(str(module)), obj.__name__):
         return NotImplemented
@@ -47,6 +51,13 @@ def _reduce_reference(reference: Any) -> Any:
 
 
 # A pickle calls these functions when it is loaded. Their names are part of the format.
+
+
+def _union(*kinds: Any) -> Any:
+    try:
+        return functools.reduce(operator.or_, kinds)
+    except TypeError:  # before Python 3.11 a reference has no `|`
+        return typing.Union[kinds]  # noqa: UP007
 
 
 def _new_type(name: str, supertype: Any, module: str) -> Any:
