@@ -24,14 +24,17 @@ Facts = Mapping[int, Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Hint:
-    """One hint for the user. `text` is the same for all its ranks, and safe to print."""
+    """One hint for the user. `text` is the same for all its ranks, and safe to print.
+
+    `str` also says how to hide the hint.
+    """
 
     name: str
     ranks: tuple[int, ...]
     text: str
 
     def __str__(self) -> str:
-        return f"{named(self.ranks)}: {self.text}"
+        return f"{named(self.ranks)}: {self.text} To hide this note: --no-hint {self.name}"
 
 
 class Hints:
@@ -56,8 +59,7 @@ class Hints:
                 continue  # a rank may write anything
             if found is not None:
                 ranks, text = found
-                end = f"To hide this note: --no-hint {name}"
-                hints.append(Hint(name, tuple(sorted(ranks)), one_line(f"{text} {end}", 500)))
+                hints.append(Hint(name, tuple(sorted(ranks)), one_line(text, 450)))
         return hints
 
 

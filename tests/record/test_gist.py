@@ -59,6 +59,12 @@ WORKER = (
             "CUDA error: device-side assert triggered",
         ),
         ("in user code:\n\n    File x, line 3\n    shape mismatch: 3 vs 4", "shape mismatch: 3 vs 4"),
+        (
+            "Graph execution error:\n\nDetected at node Reduce defined at (most recent call last):\n"
+            '  File "In[4]", line 8, in <module>\n\nCollective ops is aborted by: task:1 is unhealthy\n'
+            "The error could be from a previous operation. Restart your program to reset.\n",
+            "Collective ops is aborted by: task:1 is unhealthy",
+        ),
         ("only:", "only:"),
         ("", ""),
     ],
