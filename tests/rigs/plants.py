@@ -59,6 +59,7 @@ for i in range(5):
 """
 _KERAS = """
 import os, time
+import numpy as np
 import tensorflow as tf
 import jupyter_dist as dist
 r = dist.rank()
@@ -69,8 +70,29 @@ with dist.strategy().scope():
     model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense({units})])
     model.compile("sgd", "mse")
 {before}
-data = tf.data.Dataset.from_tensor_slices((tf.ones(({rows}, 4)), tf.ones(({rows}, 1)))).batch(4)
+data = {data}.batch(4)
 model.fit(data, epochs=2, verbose=0, callbacks=[Plant()])
+"""
+_ROWS = "tf.data.Dataset.from_tensor_slices((tf.ones(({rows}, 4)), tf.ones(({rows}, 1))))"
+_GENERATOR = """
+def rows():
+    for row in range(64):
+        if r == 1 and row == 20: time.sleep(600)
+        yield np.ones(4), np.ones(1)
+off = tf.data.Options()
+off.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+"""
+_GENERATED = "tf.data.Dataset.from_generator(rows, output_types=(float, float), output_shapes=(4, 1)).with_options(off)"
+_FUNCTION = """
+import time
+import tensorflow as tf
+import jupyter_dist as dist
+strategy = dist.strategy()
+@tf.function
+def step(x): return strategy.reduce("SUM", strategy.run(tf.identity, (x,)), axis=None)
+for i in range(5):
+    if dist.rank() == 1 and i == 3: time.sleep(600)
+    step(tf.ones(4))
 """
 _MPI = """
 import time
@@ -133,8 +155,8 @@ def _horovod(name: str, plant: str, first: str, **more: object) -> Plant:
 
 
 def _keras(name: str, planted: str, first: str, plant: str = "pass", **more: object) -> Plant:
-    values = {"plant": plant, "units": more.pop("units", "1"), "rows": more.pop("rows", "32")}
-    values["before"] = more.pop("before", "")
+    values = {"plant": plant, "units": more.pop("units", "1"), "before": more.pop("before", "")}
+    values["data"] = str(more.pop("data", _ROWS)).format(rows=more.pop("rows", "32"))
     return Plant(name, f"Keras: {planted}", _KERAS.format(**values), first, np=2, **more)  # type: ignore[arg-type]
 
 
@@ -200,6 +222,8 @@ PLANTS = (
     _horovod("horovod-killed", "os.kill(os.getpid(), 9)", "rank 1 failed first (… SIGKILL): ended by SIGKILL"),
     _keras("keras-raises", "a callback raises on worker 1", "rank 1 failed first (…): ValueError: in a callback", plant="raise ValueError('in a callback')", place="raise ValueError"),
     _keras("keras-sleeps", "worker 1 sleeps before `fit`", "rank 1 did not reach a collective of TensorFlow: rank 0 waits in it", before="if r == 1: time.sleep(600)", hint=_ELSEWHERE, place="time.sleep(600)", hangs=True),
+    _keras("keras-input", "a generator of worker 1 sleeps", "rank 1 has no data for batch … of Keras: rank 0 waits in it", before=_GENERATOR, data=_GENERATED, hint="the tf.data input", place="the input of rank 1 was at In[1]", hangs=True),
+    Plant("tf-function", "TensorFlow: `time.sleep(600)` before a tf.function of all workers", _FUNCTION, "rank 1 did not reach call 4 of step(): rank 0 waits in it", hint=_ELSEWHERE, place="time.sleep(600)", hangs=True, np=2),
     _keras("keras-uneven", "worker 1 has fewer batches", "rank 1 failed first (…): InternalError: …Collective instance … expected …", rows="(32 if r else 64)", hint="equally many batches"),
     _keras("keras-models", "models that differ", "rank 1 failed first (…): InvalidArgumentError: …Shape mismatch in the collective…", units="1 + r", hint="a model with the same shapes"),
     Plant("mpi-sleeps", "MPI: `time.sleep(600)` before an allreduce", _MPI.format(plant="if comm.rank == 1 and i == 3: time.sleep(600)"), "rank 1 did not reach allreduce: ranks 0,2 wait in it", hint=_ELSEWHERE, place="time.sleep(600)", hangs=True, backend="mpi"),

@@ -6,7 +6,7 @@ import contextlib
 import re
 import time
 from collections.abc import Container, Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from signal import SIGABRT
 from typing import Any
 
@@ -17,11 +17,13 @@ from ...text.safe import one_line
 from ...text.stack_dumps import Frame
 from ...worker import listing
 from ...worker.output.events import COLLECTIVES
+from ...worker.rank.calls import TENSORFLOW
 from .. import reader
 from ..hints import EVENT, Hints
 from ..logs.last_lines import last_bytes, last_lines
-from . import advice, stacks, wording
-from .collectives import LONG_S, Call, Parting, Record, first_parting, parse
+from . import parting_texts as texts
+from . import stacks, wording
+from .collectives import LONG_S, Parting, Record, first_parting, parse
 from .failures import RankError, is_symptom
 from .finding import Finding
 from .horovod_stalls import missing_ranks
@@ -34,7 +36,6 @@ _ONE_REQUEST_S = 5.0
 _ANSWER_S = 2.0
 """A rank that has a record writes it within so many seconds after its stacks."""
 _MOMENT_S = 10.0
-_MOST_CALLS = 3
 _CRASH_BYTES = 256 << 10
 _TOO_MUCH = re.compile(rb"gloo.*op\.preamble\.length <= op\.nbytes")
 _SAYS_CLOSED = re.compile(r"Horovod has been shut down|gloo|nccl|Collective ?(Reduce|Gather|Bcast|ops)", re.I)
@@ -48,6 +49,7 @@ class _Cause:
     hint: str
     missing: tuple[int, ...] = ()
     """The ranks that have left out a call, if that is the cause."""
+    places: tuple[str, ...] = ()
 
 
 def finding(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> Finding:
@@ -59,10 +61,10 @@ def finding(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> F
     failed = {error.rank for error in errors}
     left = failed.union(r.rank for r in status.ranks if r.state is State.SUCCEEDED)
     places = sentences(stacks.kept(folder)[0].groups, left) if errors and not errors[0].collateral else ()
-    places += _others(errors)
+    places = (*cause.places, *places, *_others(errors))
     hints = [cause.hint]
-    if cause.missing and not errors and advice.locks(sentences(stacks.kept(folder)[0].groups)):
-        hints.append(advice.LOCK)
+    if cause.missing and not errors and texts.locks(sentences(stacks.kept(folder)[0].groups)):
+        hints.append(texts.LOCK)
     hints += _thread_errors(folder, status.attempt, cause.missing)
     return Finding(cause.title, cause.what, hints=tuple(hints), places=places)
 
@@ -70,7 +72,7 @@ def finding(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> F
 def _thread_errors(folder: RunFolder, attempt: int, ranks: Sequence[int]) -> list[str]:
     """Return the exceptions that have ended threads of these ranks: a rank may wait for such a thread."""
     hints = Hints()
-    for rank in ranks[:_MOST_CALLS]:
+    for rank in ranks[: texts.MOST_CALLS]:
         for event in reversed(reader.last_events(folder.rank(attempt, rank), EVENT)):
             hints.take(rank, event)
     return [f"{named(hint.ranks)}: {hint.text}" for hint in hints.found() if hint.name == "thread-error"]
@@ -113,6 +115,8 @@ def _cause(
 ) -> _Cause | None:
     finished = _finished(folder, attempt, ranks)
     found = _parting(folder, attempt, ranks, errors, finished)
+    if found is not None and found.kind == "together" and found.group.startswith(TENSORFLOW):
+        return _of_input(folder, found)  # otherwise they may all compute
     if found is not None:
         return _of_parting(found, ranks, errors, finished)
     monitored = _of_monitored_barrier(errors, ranks)
@@ -125,6 +129,28 @@ def _cause(
         or _early_end(errors, ranks, finished)
         or _of_gloo(folder, attempt, ranks, errors)
         or _of_file_barrier(folder, attempt, ranks, errors)
+    )
+
+
+def _of_input(folder: RunFolder, found: Parting) -> _Cause | None:
+    """Return the ranks whose threads run code of the user, such as a generator of tf.data, and others do not.
+
+    The main thread of each rank is in TensorFlow.
+    """
+    threads = stacks.kept(folder)[0].threads()
+    missing = sorted(rank for rank in found.calls if threads.get(rank))
+    others = sorted(found.calls.keys() - {*missing})
+    if not missing or not others:
+        return None
+    return _Cause(
+        f"{named(missing)} {'has' if len(missing) == 1 else 'have'} no data for {found.call}",
+        f"{named(others)} {_waits(others)} in it",
+        texts.INPUT.format(missing=named(missing)),
+        (*missing,),
+        tuple(
+            f"the input of rank {rank} was {of_frames([asdict(frame) for frame in threads[rank]])}"
+            for rank in missing
+        ),
     )
 
 
@@ -142,7 +168,7 @@ def _of_monitored_barrier(errors: Sequence[RankError], ranks: Sequence[RankState
 
 def _missing(missing: Sequence[int], call: str, what: str) -> _Cause:
     title = f"{named(missing)} did not reach {call}"
-    return _Cause(title, what, advice.LATE.format(missing=named(missing), was=_was(missing)), (*missing,))
+    return _Cause(title, what, texts.LATE.format(missing=named(missing), was=_was(missing)), (*missing,))
 
 
 def _of_file_barrier(
@@ -190,8 +216,8 @@ def _of_stacks(folder: RunFolder, status: Status, errors: Sequence[RankError]) -
     ended = all(ranks[rank].state is State.SUCCEEDED for rank in missing)
     what = f"{named(sorted(calls))} {_waits(calls)} in it"
     cause = _missing(missing, next(iter(calls.values())), what)
-    even = advice.EVEN_KERAS if "TensorFlow" in cause.title else advice.EVEN
-    return replace(cause, hint=advice.UNEVEN.format(missing=named(missing), even=even)) if ended else cause
+    even = texts.EVEN_KERAS if "TensorFlow" in cause.title else texts.EVEN
+    return replace(cause, hint=texts.UNEVEN.format(missing=named(missing), even=even)) if ended else cause
 
 
 def _silent(folder: RunFolder, attempt: int, rank: int, taken: float) -> bool:
@@ -223,7 +249,7 @@ def _of_horovod(folder: RunFolder, attempt: int, world_size: int) -> _Cause | No
     each = [f"{named(of)} did not submit {one_line(tensor, 120)}" for tensor, of in missing.items()]
     if len(missing) > 1:
         return _Cause(
-            "the ranks wait for different tensors", ", ".join(each[:_MOST_CALLS]), advice.SAME_ORDER
+            "the ranks wait for different tensors", ", ".join(each[: texts.MOST_CALLS]), texts.SAME_ORDER
         )
     ((tensor, of),) = missing.items()
     others = sorted(set(range(world_size)) - set(of))
@@ -244,8 +270,8 @@ def _early_end(
     if not done:
         return None
     what = f"{named(failed)} then failed: {wording.what(first)}"
-    even = advice.EVEN_KERAS if "Collective" in first.message else advice.EVEN
-    hint = advice.UNEVEN.format(missing=named(done), even=even)
+    even = texts.EVEN_KERAS if "Collective" in first.message else texts.EVEN
+    hint = texts.UNEVEN.format(missing=named(done), even=even)
     return _Cause(f"{named(done)} ended normally before the others", what, hint)
 
 
@@ -265,14 +291,14 @@ def _of_gloo(
         call = waiting_call([Frame(**frame) for frame in error.frames])
         own = f"rank {error.rank} expected less data{f' in its {call}' if call else ''}"
         if call.endswith("recv"):
-            return _Cause("a message is larger than the tensor that receives it", own, advice.ALIKE_MESSAGE)
+            return _Cause("a message is larger than the tensor that receives it", own, texts.ALIKE_MESSAGE)
         others = {
             rank: last
             for rank, record in _records(folder, attempt, len(ranks)).items()
             if (last := record.last) is not None
         }
         number = f"at collective #{next(iter(others.values())).number}" if others else "in a collective"
-        return _Cause(f"the ranks differ {number}", ", ".join([*_kinds(others), own]), advice.ALIKE)
+        return _Cause(f"the ranks differ {number}", ", ".join([*texts.kinds(others), own]), texts.ALIKE)
     return None
 
 
@@ -341,53 +367,21 @@ def _of_parting(
     found: Parting, ranks: Sequence[RankState], errors: Sequence[RankError], finished: Container[int]
 ) -> _Cause:
     if found.kind != "missing":
-        return _Cause(*_told(found, ranks), advice.of(found, ranks))
+        return _Cause(*texts.told(found, ranks), texts.of(found, ranks))
     call, missing, waiting = found.call, named(found.missing), sorted(found.calls)
     raised = {error.rank for error in errors}.issuperset(waiting)
     wait = "failed" if raised else _waits(waiting)
-    group = _group(found)
+    group = texts.group(found)
     if all(rank in finished or ranks[rank].state is State.SUCCEEDED for rank in found.missing):
         what = f"{named(waiting)} {wait} in {call}{group}"
         if not any(rank in finished for rank in found.missing) and found.finished is None:
-            return _Cause(f"{missing} exited in its cell", what, advice.SILENT.format(missing=missing))
+            return _Cause(f"{missing} exited in its cell", what, texts.SILENT.format(missing=missing))
         after = f"after #{found.finished}" if found.finished and call.numbered else "before the others"
-        hint = advice.ALL_CALL if call.needs_all else advice.UNEVEN.format(missing=missing, even=advice.EVEN)
+        even = texts.EVEN_KERAS if found.group.startswith(TENSORFLOW) else texts.EVEN
+        hint = texts.ALL_CALL if call.needs_all else texts.UNEVEN.format(missing=missing, even=even)
         return _Cause(f"{missing} ended normally {after}", what, hint)
     what = f"{named(waiting)} {wait} in it"
     if found.finished is not None and call.numbered:
         has = "has" if len(found.missing) == 1 else "have"
         what += f", and {missing} {has} {f'finished #{found.finished}' if found.finished else 'called none'}"
     return _missing(found.missing, f"{call}{group}", what)
-
-
-def _group(found: Parting) -> str:
-    return f" of process group {found.group}" if found.call.numbered and found.group != "0" else ""
-
-
-def _told(found: Parting, ranks: Sequence[RankState]) -> tuple[str, str]:
-    """Return the title and the line below it."""
-    call = found.call
-    group = _group(found)
-    others = [rank.rank for rank in ranks if rank.rank not in found.missing]
-    if found.kind == "circle":
-        each = [f"rank {rank} waits in {call}" for rank, call in found.calls.items()]
-        return "the ranks wait for each other", ", ".join(each[:_MOST_CALLS])
-    if found.kind == "together":
-        return f"all ranks wait in {call}{group}", "each of them has called it, and none has finished it"
-    if found.kind == "extra":
-        return f"{named(found.missing)} called one collective more than the others", f"{call}{group}"
-    if found.kind == "skipped":
-        return f"{named(found.missing)} left out one collective", f"{named(others)} called {call}{group}"
-    place = f"at collective #{call.number}{group}" if call.numbered else f"in {call.operation}"
-    return f"the ranks differ {place}", ", ".join(_kinds(found.calls))
-
-
-def _kinds(calls: Mapping[int, Call]) -> list[str]:
-    """Return what the ranks have called, the call of most ranks first."""
-    kinds: dict[str, list[int]] = {}
-    for rank, call in calls.items():
-        kinds.setdefault(call.kind, []).append(rank)
-    by_size = sorted(kinds.items(), key=lambda item: -len(item[1]))
-    each = [f"{named(of)} {what}" for what, of in by_size]
-    left = len(each) - _MOST_CALLS
-    return [*each[:_MOST_CALLS], f"and {left} others"] if left > 0 else each

@@ -82,6 +82,15 @@ class Stacks:
             return ""
         return f"{named(others)} {'is' if len(others) == 1 else 'are'} elsewhere"
 
+    def threads(self) -> dict[int, tuple[Frame, ...]]:
+        """Return the frames of a thread besides the main one that runs code of a cell, by rank."""
+        return {
+            rank: thread.frames
+            for rank, dump in self.dumps.items()
+            for thread in reversed(dump.threads[1:])
+            if any(frame.label for frame in thread.frames)
+        }
+
     @property
     def missing_text(self) -> str:
         if not self.missing:

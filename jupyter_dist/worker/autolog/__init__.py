@@ -47,6 +47,7 @@ _TOOLS = {
     "pdb": ("..debugger.pdb_prompts", "patch"),
     "torch.distributed.distributed_c10d": ("..rank.collectives", "patch"),
     "horovod.torch.mpi_ops": ("..horovod.submissions", "patch"),
+    "tensorflow.python.distribute.collective_all_reduce_strategy": ("..tensorflow.graph_calls", "patch"),
 }
 """A hook that fails becomes a note. Code that needs the hook then raises an error of its own."""
 
