@@ -90,7 +90,7 @@ def _same_data(facts: Facts) -> Found | None:
         else (
             ranks,
             f"these ranks train on the same data: their first {BATCHES} batches are equal. More ranks then "
-            "bring nothing. Give the DataLoader a DistributedSampler(dataset), or use dist.shard(data).",
+            "bring nothing. Give a DataLoader a DistributedSampler(dataset), or use dist.shard(data).",
         )
     )
 
@@ -106,11 +106,19 @@ def _own_model(facts: Facts) -> Found | None:
     first = _first(facts)
     if not _alike(first) or not all(event["meant"] for event in first.values()):
         return None
-    steps = int(next(iter(first.values()))["step"])
-    return first, (
-        f"each rank trains a model of its own: {steps} steps without any exchange between ranks. Call "
-        "dist.init() and wrap the model in torch.nn.parallel.DistributedDataParallel."
-    )
+    event = next(iter(first.values()))
+    cure = "Call dist.init() and wrap the model in torch.nn.parallel.DistributedDataParallel."
+    if event.get("wrapped"):
+        cure = (
+            "DistributedDataParallel averages gradients only if you call the wrapped model, not "
+            "model.module, and if the last backward before optimizer.step() is outside of no_sync()."
+        )
+    steps = int(event["step"])
+    seen = f"{steps} steps without any exchange between ranks"
+    if not steps:
+        seen = "its Keras model has no strategy that spans the ranks"
+        cure = "Make the model within `with dist.strategy().scope():`, or use Horovod."
+    return first, f"each rank trains a model of its own: {seen}. {cure}"
 
 
 def _weights(facts: Facts) -> Found | None:

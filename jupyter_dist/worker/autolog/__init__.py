@@ -65,8 +65,8 @@ _HINTS = {
     "ray.train._internal.session": ("..trainers.ray_train", "patch_old"),
     "torch": ("..hints.torch_training", "patch"),
     "joblib": ("..hints.files", "patch_joblib"),
-    "keras": ("..hints.files", "patch_keras"),
-    "tf_keras": ("..hints.files", "patch_keras"),
+    "keras": ("..hints.keras_training", "patch"),
+    "tf_keras": ("..hints.keras_training", "patch"),
 }
 """A hook that fails becomes a note. Training continues without hints on mistakes."""
 
