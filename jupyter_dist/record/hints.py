@@ -24,14 +24,17 @@ Facts = Mapping[int, Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Hint:
-    """One hint for the user. `text` is the same for all its ranks, and safe to print."""
+    """One hint for the user. `text` is the same for all its ranks, and safe to print.
+
+    `str` also says how to hide the hint.
+    """
 
     name: str
     ranks: tuple[int, ...]
     text: str
 
     def __str__(self) -> str:
-        return f"{named(self.ranks)}: {self.text}"
+        return f"{named(self.ranks)}: {self.text} To hide this note: --no-hint {self.name}"
 
 
 class Hints:
@@ -56,8 +59,7 @@ class Hints:
                 continue  # a rank may write anything
             if found is not None:
                 ranks, text = found
-                end = f"To hide this note: --no-hint {name}"
-                hints.append(Hint(name, tuple(sorted(ranks)), one_line(f"{text} {end}", 500)))
+                hints.append(Hint(name, tuple(sorted(ranks)), one_line(text, 450)))
         return hints
 
 
@@ -88,7 +90,7 @@ def _same_data(facts: Facts) -> Found | None:
         else (
             ranks,
             f"these ranks train on the same data: their first {BATCHES} batches are equal. More ranks then "
-            "bring nothing. Give the DataLoader a DistributedSampler(dataset), or use dist.shard(data).",
+            "bring nothing. Give a DataLoader a DistributedSampler(dataset), or use dist.shard(data).",
         )
     )
 
@@ -104,11 +106,19 @@ def _own_model(facts: Facts) -> Found | None:
     first = _first(facts)
     if not _alike(first) or not all(event["meant"] for event in first.values()):
         return None
-    steps = int(next(iter(first.values()))["step"])
-    return first, (
-        f"each rank trains a model of its own: {steps} steps without any exchange between ranks. Call "
-        "dist.init() and wrap the model in torch.nn.parallel.DistributedDataParallel."
-    )
+    event = next(iter(first.values()))
+    cure = "Call dist.init() and wrap the model in torch.nn.parallel.DistributedDataParallel."
+    if event.get("wrapped"):
+        cure = (
+            "DistributedDataParallel averages gradients only if you call the wrapped model, not "
+            "model.module, and if the last backward before optimizer.step() is outside of no_sync()."
+        )
+    steps = int(event["step"])
+    seen = f"{steps} steps without any exchange between ranks"
+    if not steps:
+        seen = "its Keras model has no strategy that spans the ranks"
+        cure = "Make the model within `with dist.strategy().scope():`, or use Horovod."
+    return first, f"each rank trains a model of its own: {seen}. {cure}"
 
 
 def _weights(facts: Facts) -> Found | None:

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import RunNotFound
-from ..folder import RunFolder
+from ..folder import RankFolder, RunFolder
 from ..job import Job, RankState, State, Status
 from ..worker.output.time_index import Times
 from . import stored_status
+from .logs.last_lines import last_bytes
 from .process_identity import SILENCE_S, boot_id, start_ticks, supervised
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "boot_id",
     "events",
     "job",
+    "last_events",
     "line_times",
     "output",
     "parse_events",
@@ -44,6 +46,8 @@ _GRACE_S = 30.0
 """Seconds after `RunFolder.still_pending` during which a run without a state counts as pending."""
 
 
+_END_BYTES = 256 << 10
+"""A record of collectives has up to 20 kB, and only a result follows it."""
 _BEGINNING = b'{"seq":'
 """The beginning of each event that `EventWriter` writes."""
 
@@ -189,6 +193,15 @@ def parse_events(data: bytes, rank: int, attempt: int) -> Iterator[Event]:
     if len(parsed) < len(lines) and any(map(_is_torn, data.split(b"\n")[:-1])):
         text = "A record of this rank is not whole, as after a full disk. It was skipped."
         yield Event(rank, attempt, -1, when, "note", {"text": text})
+
+
+def last_events(rank: RankFolder, kind: str | None = None) -> list[dict[str, Any]]:
+    """Return the events of one kind, or of all, in the last 256 KiB of a rank's events, the newest first."""
+    data, _ = last_bytes(rank.events, _END_BYTES)
+    mark = b"" if kind is None else f'"kind": "{kind}"'.encode()
+    lines = [line for line in data.split(b"\n") if line and mark in line]
+    found = [event for event in parse_lines(lines) if isinstance(event.get("time"), float)]
+    return found[::-1]
 
 
 def parse_lines(lines: Sequence[bytes]) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 
@@ -54,12 +55,11 @@ def _cause_of(found: list[RankError], ranks: tuple[RankState, ...]) -> RankState
 
 def why(folder: RunFolder, rank: RankState, attempt: int) -> str:
     """Describe a failed rank in one line: its exception, signal or exit code, or the loss of its host."""
-    try:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         error = json.loads(folder.rank(attempt, rank.rank).error.read_bytes())
         message = gist(str(error["message"]))
-        return f"rank {rank.rank} failed: {error['type']}: {message}".removesuffix(": ")
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
+        if message or error["type"] != "SystemExit":  # otherwise the exit code says as much
+            return f"rank {rank.rank} failed: {error['type']}: {message}".removesuffix(": ")
     if rank.state is State.LOST:
         return f"rank {rank.rank} on {rank.host} was lost"
     if rank.signal is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -98,7 +99,7 @@ from torch import nn
 
 torch.set_num_threads({threads})
 {begin}
-model = nn.Linear(3, 1)
+model = {model}
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step in range(105):
     optimizer.zero_grad()
@@ -106,6 +107,8 @@ for step in range(105):
     optimizer.step()
     {exchange}
 """
+PLAIN = "nn.Linear(3, 1)"
+UNWRAPPED = f"(whole := nn.parallel.DistributedDataParallel({PLAIN})).module"
 GROUP_OF_ONE = "d.init_process_group('gloo', store=d.HashStore(), rank=0, world_size=1)"
 GOSSIP = "d.send(model.bias, 1) if dist.rank() == 0 and step % 30 == 29 else None"
 LISTEN = "d.recv(model.bias.data, 0) if dist.rank() == 1 and step % 30 == 29 else None"
@@ -129,6 +132,18 @@ for (x,) in DataLoader(data, batch_size=4, sampler=sampler):
     model(x).square().mean().backward()
     optimizer.step()
 hvd.size()
+"""
+
+
+KERAS = """
+import numpy as np
+import tensorflow as tf
+import jupyter_dist as dist
+{use}
+tf.keras.utils.set_random_seed({seed})
+model = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(np.ones((8, 3)), np.ones(8), shuffle={shuffle}, verbose=0)
 """
 
 
@@ -184,17 +199,19 @@ def test_gradients_averaged_by_hand_after_a_broadcast(own_folders: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("begin", "name", "text"),
+    ("begin", "name", "text", "model"),
     [
-        ("", "own-model", "each rank trains a model of its own: 10 steps"),
-        ("dist.init()", "own-model", "each rank trains a model of its own: 100 steps"),
-        (GROUP_OF_ONE, "world-size", "torch.distributed has one rank here, and the run has 2"),
+        ("", "own-model", "each rank trains a model of its own: 10 steps", PLAIN),
+        ("dist.init()", "own-model", "each rank trains a model of its own: 100 steps", PLAIN),
+        ("dist.init()", "own-model", "call the wrapped model, not model.module", UNWRAPPED),
+        (GROUP_OF_ONE, "world-size", "torch.distributed has one rank here, and the run has 2", PLAIN),
     ],
 )
-def test_a_model_for_each_rank(begin: str, name: str, text: str, own_folders: Path) -> None:
-    found = hints(launch_cell("local", ALONE.format(threads=64, begin=begin, exchange="")))
+def test_a_model_for_each_rank(begin: str, name: str, text: str, model: str, own_folders: Path) -> None:
+    found = hints(launch_cell("local", ALONE.format(threads=64, begin=begin, model=model, exchange="")))
     assert found.keys() == {name, "cpu-threads"}
-    assert f"ranks 0-1: {text}" in found[name]
+    assert found[name].startswith("ranks 0-1: ")
+    assert text in found[name]
     assert "2 ranks with 64 CPU threads each" in found["cpu-threads"]
 
 
@@ -202,7 +219,22 @@ def test_a_model_for_each_rank(begin: str, name: str, text: str, own_folders: Pa
     ("begin", "exchange"), [("dist.init()", f"{GOSSIP}; {LISTEN}"), ("# ranks try seeds", "")]
 )
 def test_a_model_for_each_rank_on_purpose(begin: str, exchange: str, own_folders: Path) -> None:
-    assert hints(launch_cell("local", ALONE.format(threads=1, begin=begin, exchange=exchange))) == {}
+    assert (
+        hints(launch_cell("local", ALONE.format(threads=1, begin=begin, model=PLAIN, exchange=exchange)))
+        == {}
+    )
+
+
+@pytest.mark.needs("tensorflow", "horovod")
+@pytest.mark.parametrize(
+    ("seed", "shuffle", "names"),
+    [("7", True, {"own-model"}), ("dist.rank()", True, set()), ("hvd.init() or 7", False, {"same-data"})],
+)
+def test_fit_of_keras_on_every_rank(seed: str, shuffle: bool, names: set[str], own_folders: Path) -> None:
+    use = "import horovod.tensorflow as hvd" if "hvd" in seed else ""
+    importlib.import_module("tensorflow")  # the ranks are forked from a process that has imported it
+    folder = launch_cell("local", KERAS.format(use=use, seed=seed, shuffle=shuffle), cold=False)
+    assert hints(folder).keys() == names
 
 
 @pytest.mark.needs("horovod")

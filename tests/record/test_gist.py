@@ -77,6 +77,12 @@ WORKER = (
             "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.18 GiB of "
             "which 16.72 GiB is free.",
         ),
+        (
+            "Graph execution error:\n\nDetected at node Reduce defined at (most recent call last):\n"
+            '  File "In[4]", line 8, in <module>\n\nCollective ops is aborted by: task:1 is unhealthy\n'
+            "The error could be from a previous operation. Restart your program to reset.\n",
+            "Collective ops is aborted by: task:1 is unhealthy",
+        ),
         ("only:", "only:"),
         ("", ""),
     ],

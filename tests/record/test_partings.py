@@ -47,6 +47,7 @@ def test_a_rank_that_succeeded_before_the_others_failed(own_folders: Path) -> No
     ("kind", "message", "parted"),
     [
         ("HorovodInternalError", SHUT, True),
+        ("UnavailableError", "Collective ops is aborted by: task:1 stopped sending heartbeats", True),
         ("ConnectionError", "Connection refused by the data base", False),
         ("ValueError", "bad step", False),
     ],
@@ -58,6 +59,17 @@ def test_only_horovods_own_words_tell_of_an_early_end(
     made.event(1, "result", BEGAN + 3, repr="None", bytes=1, error=None)
     made.set_rank(1, state=State.SUCCEEDED, exit_code=0)
     made.fail(0, kind, message, f"{kind}: {message}", BEGAN + 9)
+    made.set_rank(0, state=State.FAILED, exit_code=1)
+    assert of(made).title == ("rank 1 ended normally before the others" if parted else "rank 0 failed first")
+
+
+@pytest.mark.parametrize(("ended", "parted"), [(BEGAN + 3, True), (BEGAN + 20, False)])
+def test_a_rank_that_has_called_exit_has_ended_normally(
+    ended: float, parted: bool, own_folders: Path
+) -> None:
+    made = RunMaker(own_folders)
+    made.set_rank(1, state=State.SUCCEEDED, exit_code=0, ended=ended)
+    made.fail(0, "HorovodInternalError", SHUT, SHUT, BEGAN + 9)
     made.set_rank(0, state=State.FAILED, exit_code=1)
     assert of(made).title == ("rank 1 ended normally before the others" if parted else "rank 0 failed first")
 

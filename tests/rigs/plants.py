@@ -59,6 +59,7 @@ for i in range(5):
 """
 _KERAS = """
 import os, time
+import numpy as np
 import tensorflow as tf
 import jupyter_dist as dist
 r = dist.rank()
@@ -69,8 +70,29 @@ with dist.strategy().scope():
     model = tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense({units})])
     model.compile("sgd", "mse")
 {before}
-data = tf.data.Dataset.from_tensor_slices((tf.ones(({rows}, 4)), tf.ones(({rows}, 1)))).batch(4)
+data = {data}.batch(4)
 model.fit(data, epochs=2, verbose=0, callbacks=[Plant()])
+"""
+_ROWS = "tf.data.Dataset.from_tensor_slices((tf.ones(({rows}, 4)), tf.ones(({rows}, 1))))"
+_GENERATOR = """
+def rows():
+    for row in range(64):
+        if r == 1 and row == 20: time.sleep(600)
+        yield np.ones(4), np.ones(1)
+off = tf.data.Options()
+off.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+"""
+_GENERATED = "tf.data.Dataset.from_generator(rows, output_types=(float, float), output_shapes=(4, 1)).with_options(off)"
+_FUNCTION = """
+import time
+import tensorflow as tf
+import jupyter_dist as dist
+strategy = dist.strategy()
+@tf.function
+def step(x): return strategy.reduce("SUM", strategy.run(tf.identity, (x,)), axis=None)
+for i in range(5):
+    if dist.rank() == 1 and i == 3: time.sleep(600)
+    step(tf.ones(4))
 """
 _MPI = """
 import time
@@ -133,8 +155,8 @@ def _horovod(name: str, plant: str, first: str, **more: object) -> Plant:
 
 
 def _keras(name: str, planted: str, first: str, plant: str = "pass", **more: object) -> Plant:
-    values = {"plant": plant, "units": more.pop("units", "1"), "rows": more.pop("rows", "32")}
-    values["before"] = more.pop("before", "")
+    values = {"plant": plant, "units": more.pop("units", "1"), "before": more.pop("before", "")}
+    values["data"] = str(more.pop("data", _ROWS)).format(rows=more.pop("rows", "32"))
     return Plant(name, f"Keras: {planted}", _KERAS.format(**values), first, np=2, **more)  # type: ignore[arg-type]
 
 
@@ -148,7 +170,8 @@ PLANTS = (
     _loop("raises", "raise ValueError('bad batch 7')", "rank 1 failed first (…): ValueError: bad batch 7", place="In[1]", everywhere=True),
     _loop("segfault", "ctypes.string_at(0)", "rank 1 failed first (… SIGSEGV): ended by SIGSEGV", place="string_at", everywhere=True),
     _loop("killed", "os.kill(os.getpid(), 9)", "rank 1 failed first (… SIGKILL): ended by SIGKILL", everywhere=True),
-    _loop("exit-code", "sys.exit(3)", "rank 1 failed first (… exit code 3): ended with exit code 3"),
+    _loop("exit-code", "sys.exit(3)", "rank 1 failed first (… exit code 3): ended with exit code 3", place="sys.exit(3)"),
+    _loop("exit-text", "sys.exit('no labels in part 7')", "rank 1 failed first (… exit code 1): SystemExit: no labels in part 7", place="sys.exit"),
     _loop("exit-0", "os._exit(0)", "rank 1 exited in its cell: ranks 0,2 failed in all_reduce #4 of float32[4]", hint="os._exit()"),
     _loop("no-gpu", "x.cuda()", "rank 1 failed first (…): AssertionError: Torch not compiled with CUDA enabled", hint="dist.device()"),
     _loop("memory", "torch.empty(10**14)", "rank 1 failed first (…): RuntimeError: …you tried to allocate 400000000000000 bytes…", place="torch.empty"),
@@ -163,12 +186,14 @@ PLANTS = (
     _loop("exits-early", "sys.exit(0)", "rank 1 ended normally after #3: ranks 0,2 failed in all_reduce #4 of float32[4]", hint=_LESS),
     _loop("sleeps", "time.sleep(600)", "rank 1 did not reach all_reduce #4 of float32[4]: ranks 0,2 wait in it, and rank 1 has finished #3", hint=_ELSEWHERE, place="time.sleep(600)", hangs=True, everywhere=True),
     _loop("loops", "[0 for _ in iter(int, 1)]", "rank 1 did not reach all_reduce #4 of float32[4]: ranks 0,2 wait in it, and rank 1 has finished #3", hint=_ELSEWHERE, place="iter(int, 1)", hangs=True),
-    _loop("locked", "lock = threading.Lock(); lock.acquire(); lock.acquire()", "rank 1 did not reach all_reduce #4 of float32[4]: ranks 0,2 wait in it, and rank 1 has finished #3", hint=_ELSEWHERE, place="lock.acquire()", hangs=True),
+    _loop("locked", "lock = threading.Lock(); lock.acquire(); lock.acquire()", "rank 1 did not reach all_reduce #4 of float32[4]: ranks 0,2 wait in it, and rank 1 has finished #3", hint="another rank or thread has the lock", place="lock.acquire()", hangs=True),
     _loop("queue", "queue.Queue().get()", "rank 1 did not reach all_reduce #4 of float32[4]: ranks 0,2 wait in it, and rank 1 has finished #3", hint=_ELSEWHERE, place="queue.Queue().get()", hangs=True),
     _loop("paused", "os.kill(os.getpid(), signal.SIGSTOP)", "rank 1 did not reach all_reduce #4 of float32[4]: ranks 0,2 wait in it", hint=_ELSEWHERE, hangs=True),
+    _torch("thread", "A thread that should fill a queue has died", "\ndist.init()\nbatches = queue.Queue()\ndef fill():\n    for i in range(5):\n        if r == 1 and i == 3: raise OSError('disk gone')\n        batches.put(x)\nthreading.Thread(target=fill).start()\nfor i in range(5): d.all_reduce(batches.get())", "rank 1 did not reach all_reduce #4 of float32[4]: ranks 0,2 wait in it, and rank 1 has finished #3", hint="ended with OSError: disk gone", place="batches.get()", hangs=True),
     _torch("loader-hangs", "A worker process of a DataLoader hangs", _DATA.format(plant="time.sleep(600)"), "rank 1 did not reach all_reduce #4 of float32[]: ranks 0,2 wait in it, and rank 1 has finished #3", hint=_ELSEWHERE, place="DataLoader", hangs=True),
     _loop("type", "x = x.double()", "the ranks differ at collective #4: …rank 1 called all_reduce of float64[4]…", hint=_ALIKE, everywhere=True),
     _loop("shape", "x = torch.ones(2, 3)", "the ranks differ at collective #4: ranks 0,2 called all_reduce of float32[4], rank 1 called all_reduce of float32[2, 3]", hint=_ALIKE, hangs=True),
+    _loop("larger", "x = torch.ones(400)", "the ranks differ at collective #4: rank 1 called all_reduce of float32[400], rank 0 expected less data in its all_reduce", hint=_ALIKE, place="rank 0 was at In[1]", np=2),
     _loop("other-call", "d.broadcast(x, 0); continue", "the ranks differ at collective #4: ranks 0,2 called all_reduce of float32[4], rank 1 called broadcast with root 0 of float32[4]", hint=_ORDER, hangs=True, everywhere=True),
     _loop("one-more", "if r == 0 and i == 3: d.all_reduce(torch.ones(1))", "rank 0 called one collective more than the others: all_reduce #4 of float32[1]", hint=_ORDER, hangs=True),
     _loop("root", "if i == 3: d.broadcast(x, r)", "the ranks differ at collective #4: rank 0 called broadcast with root 0 of float32[4], rank 1 called broadcast with root 1 of float32[4], rank 2 called broadcast with root 2 of float32[4]", hint="the same src or dst", hangs=True),
@@ -197,6 +222,8 @@ PLANTS = (
     _horovod("horovod-killed", "os.kill(os.getpid(), 9)", "rank 1 failed first (… SIGKILL): ended by SIGKILL"),
     _keras("keras-raises", "a callback raises on worker 1", "rank 1 failed first (…): ValueError: in a callback", plant="raise ValueError('in a callback')", place="raise ValueError"),
     _keras("keras-sleeps", "worker 1 sleeps before `fit`", "rank 1 did not reach a collective of TensorFlow: rank 0 waits in it", before="if r == 1: time.sleep(600)", hint=_ELSEWHERE, place="time.sleep(600)", hangs=True),
+    _keras("keras-input", "a generator of worker 1 sleeps", "rank 1 has no data for batch … of Keras: rank 0 waits in it", before=_GENERATOR, data=_GENERATED, hint="the tf.data input", place="the input of rank 1 was at In[1]", hangs=True),
+    Plant("tf-function", "TensorFlow: `time.sleep(600)` before a tf.function of all workers", _FUNCTION, "rank 1 did not reach call 4 of step(): rank 0 waits in it", hint=_ELSEWHERE, place="time.sleep(600)", hangs=True, np=2),
     _keras("keras-uneven", "worker 1 has fewer batches", "rank 1 failed first (…): InternalError: …Collective instance … expected …", rows="(32 if r else 64)", hint="equally many batches"),
     _keras("keras-models", "models that differ", "rank 1 failed first (…): InvalidArgumentError: …Shape mismatch in the collective…", units="1 + r", hint="a model with the same shapes"),
     Plant("mpi-sleeps", "MPI: `time.sleep(600)` before an allreduce", _MPI.format(plant="if comm.rank == 1 and i == 3: time.sleep(600)"), "rank 1 did not reach allreduce: ranks 0,2 wait in it", hint=_ELSEWHERE, place="time.sleep(600)", hangs=True, backend="mpi"),

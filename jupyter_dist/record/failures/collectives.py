@@ -98,6 +98,12 @@ class Record:
             group for group, calls in self.calls.items() if any(c.waits_s is not None for c in calls.values())
         ]
 
+    @property
+    def last(self) -> Call | None:
+        """The last numbered collective, if all of them are of one group."""
+        found = [calls for group, calls in self.calls.items() if not group.startswith(WORLD)]
+        return found[0][max(found[0])] if len(found) == 1 else None
+
 
 @dataclass(frozen=True)
 class Parting:

@@ -41,9 +41,10 @@ _OF_PYTHON = frozenset(
 class RankError:
     """Failure of one rank.
 
-    `kind` is "exception", "exit" (a non-zero exit code without an exception), "signal" or "lost" (with its
-    host). `text` is the traceback with the source lines of the cell, or Python's report of a crash. It may be
-    empty. `collateral` is true if the rank failed, or was stopped, because another rank had failed.
+    `kind` is "exception", "exit" (a non-zero exit code, with the text of `sys.exit` in `message` if there is
+    one), "signal" or "lost" (with its host). `text` is the traceback with the source lines of the cell, or
+    Python's report of a crash. It may be empty. `collateral` is true if the rank failed, or was stopped,
+    because another rank had failed.
     """
 
     rank: int
@@ -152,7 +153,12 @@ def _of_rank(
     if written is not None:
         if written.pop("asked_to_end"):
             asked.add(rank.rank)
-        return RankError(kind="exception", **{**common, **written})
+        if written["type"] != "SystemExit":
+            return RankError(kind="exception", **{**common, **written})
+        if rank.state is State.FAILED:
+            if not written["message"]:
+                written |= {"type": "", "message": f"exit code {rank.exit_code}"}
+            return RankError(kind="exit", **{**common, **written})
     when = rank.ended or 0.0
     if rank.state is State.LOST and alone:
         message = f"nothing more was heard of it on host {rank.host}"

@@ -9,7 +9,10 @@ from ...text.safe import both_ends, one_line
 __all__ = ["gist"]
 
 _FRAME = re.compile(r"\s*File \"?.+\"?, line \d+")
-_NESTED = re.compile(r"\s*(?:[a-zA-Z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Timeout)\b[^:]*: +\S")
+_NESTED = re.compile(
+    r"\s*(?:[a-zA-Z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Timeout)\b[^:]*: +\S|"
+    r"Collective ops is aborted by: \S"
+)
 _INTRODUCTION = re.compile(r".*:\s*$|Exception encountered when calling |Caught \w+ in ")
 """A first line whose content follows in other lines."""
 _EMPTY_INTRODUCTION = re.compile(r"in user code:$|Graph execution error:$|Detected at node .*:$")

@@ -6,60 +6,38 @@ import contextlib
 import re
 import time
 from collections.abc import Container, Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from signal import SIGABRT
 from typing import Any
 
 from ...folder import RunFolder
 from ...job import RankState, State, Status
 from ...text.fold import named
 from ...text.safe import one_line
+from ...text.stack_dumps import Frame
 from ...worker import listing
 from ...worker.output.events import COLLECTIVES
+from ...worker.rank.calls import TENSORFLOW
 from .. import reader
+from ..hints import EVENT, Hints
 from ..logs.last_lines import last_bytes, last_lines
+from . import parting_texts as texts
 from . import stacks, wording
 from .collectives import LONG_S, Parting, Record, first_parting, parse
 from .failures import RankError, is_symptom
 from .finding import Finding
 from .horovod_stalls import missing_ranks
-from .places import sentences, waiting_call
+from .places import of_frames, sentences, waiting_call
 
 __all__ = ["finding", "headline", "of_running"]
 
-_TAIL_BYTES = 256 << 10
-"""A record has up to 20 kB, and only a result follows it."""
 _ONE_REQUEST_S = 5.0
 """Ranks that are asked at the same time answer within so many seconds."""
 _ANSWER_S = 2.0
 """A rank that has a record writes it within so many seconds after its stacks."""
 _MOMENT_S = 10.0
-_MOST_CALLS = 3
-_SAME_ORDER = "every rank must call the same collectives in the same order: look for an `if` on the rank"
-_UNEVEN = (
-    "{missing} had less input, or an `if` on the rank has skipped a call. For inputs of different lengths "
-    "use dist.shard(data, even=True), a DistributedSampler, or Join of torch and hvd.join() of Horovod"
-)
-_LATE = (
-    "look at where {missing} {was}: the code takes longer there, or an `if` on the rank has skipped the call"
-)
-_ALIKE = (
-    "every rank must call the same collectives with tensors of the same shape and type: look for an `if` on "
-    "the rank, and for a last, smaller batch"
-)
-_MESSAGES = (
-    "each recv needs a send of the other rank, and a send may wait for the recv: look at the order of the "
-    "calls, or use batch_isend_irecv"
-)
-_ALL_CALL = "every rank must call it: look for an `if` on the rank around the call"
-_SILENT = (
-    "look for os._exit() in the code of {missing} and of its libraries: it ends a process without a word"
-)
-_ONE_ROOT = "every rank must name the same src or dst: write the same number, not the rank's own"
-_SIZE = "the run has {ranks} ranks: leave out world_size, rank and WORLD_SIZE, or call dist.init()"
-_NETWORK = (
-    "all of them have called it: look whether the hosts reach each other, and whether a firewall or a wrong "
-    "network interface is between them (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME)"
-)
+_CRASH_BYTES = 256 << 10
+_TOO_MUCH = re.compile(rb"gloo.*op\.preamble\.length <= op\.nbytes")
 _SAYS_CLOSED = re.compile(r"Horovod has been shut down|gloo|nccl|Collective ?(Reduce|Gather|Bcast|ops)", re.I)
 _BARRIER = re.compile(r"Ranks? ([\d, ]+) failed to pass monitoredBarrier")
 
@@ -69,6 +47,9 @@ class _Cause:
     title: str
     what: str
     hint: str
+    missing: tuple[int, ...] = ()
+    """The ranks that have left out a call, if that is the cause."""
+    places: tuple[str, ...] = ()
 
 
 def finding(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> Finding:
@@ -80,7 +61,31 @@ def finding(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> F
     failed = {error.rank for error in errors}
     left = failed.union(r.rank for r in status.ranks if r.state is State.SUCCEEDED)
     places = sentences(stacks.kept(folder)[0].groups, left) if errors and not errors[0].collateral else ()
-    return Finding(cause.title, cause.what, hints=(cause.hint,), places=places)
+    places = (*cause.places, *places, *_others(errors))
+    hints = [cause.hint]
+    if cause.missing and not errors and texts.locks(sentences(stacks.kept(folder)[0].groups)):
+        hints.append(texts.LOCK)
+    hints += _thread_errors(folder, status.attempt, cause.missing)
+    return Finding(cause.title, cause.what, hints=tuple(hints), places=places)
+
+
+def _thread_errors(folder: RunFolder, attempt: int, ranks: Sequence[int]) -> list[str]:
+    """Return the exceptions that have ended threads of these ranks: a rank may wait for such a thread."""
+    hints = Hints()
+    for rank in ranks[: texts.MOST_CALLS]:
+        for event in reversed(reader.last_events(folder.rank(attempt, rank), EVENT)):
+            hints.take(rank, event)
+    return [f"{named(hint.ranks)}: {hint.text}" for hint in hints.found() if hint.name == "thread-error"]
+
+
+def _others(errors: Sequence[RankError]) -> tuple[str, ...]:
+    """Return where ranks have failed, except those at the place of the first one (evidence.traceback)."""
+    found: dict[str, list[int]] = {}
+    for error in errors:
+        found.setdefault(of_frames(error.frames), []).append(error.rank)
+    if errors and not errors[0].collateral:
+        del found[of_frames(errors[0].frames)]
+    return tuple(f"{named(ranks)} {_was(ranks)} {place}" for place, ranks in found.items() if place)
 
 
 def headline(
@@ -110,6 +115,8 @@ def _cause(
 ) -> _Cause | None:
     finished = _finished(folder, attempt, ranks)
     found = _parting(folder, attempt, ranks, errors, finished)
+    if found is not None and found.kind == "together" and found.group.startswith(TENSORFLOW):
+        return _of_input(folder, found)  # otherwise they may all compute
     if found is not None:
         return _of_parting(found, ranks, errors, finished)
     monitored = _of_monitored_barrier(errors, ranks)
@@ -119,8 +126,31 @@ def _cause(
         return None
     return (
         _of_horovod(folder, attempt, len(ranks))
-        or _early_end(errors, finished)
+        or _early_end(errors, ranks, finished)
+        or _of_gloo(folder, attempt, ranks, errors)
         or _of_file_barrier(folder, attempt, ranks, errors)
+    )
+
+
+def _of_input(folder: RunFolder, found: Parting) -> _Cause | None:
+    """Return the ranks whose threads run code of the user, such as a generator of tf.data, and others do not.
+
+    The main thread of each rank is in TensorFlow.
+    """
+    threads = stacks.kept(folder)[0].threads()
+    missing = sorted(rank for rank in found.calls if threads.get(rank))
+    others = sorted(found.calls.keys() - {*missing})
+    if not missing or not others:
+        return None
+    return _Cause(
+        f"{named(missing)} {'has' if len(missing) == 1 else 'have'} no data for {found.call}",
+        f"{named(others)} {_waits(others)} in it",
+        texts.INPUT.format(missing=named(missing)),
+        (*missing,),
+        tuple(
+            f"the input of rank {rank} was {of_frames([asdict(frame) for frame in threads[rank]])}"
+            for rank in missing
+        ),
     )
 
 
@@ -137,9 +167,8 @@ def _of_monitored_barrier(errors: Sequence[RankError], ranks: Sequence[RankState
 
 
 def _missing(missing: Sequence[int], call: str, what: str) -> _Cause:
-    was = "was" if len(missing) == 1 else "were"
     title = f"{named(missing)} did not reach {call}"
-    return _Cause(title, what, _LATE.format(missing=named(missing), was=was))
+    return _Cause(title, what, texts.LATE.format(missing=named(missing), was=_was(missing)), (*missing,))
 
 
 def _of_file_barrier(
@@ -187,7 +216,8 @@ def _of_stacks(folder: RunFolder, status: Status, errors: Sequence[RankError]) -
     ended = all(ranks[rank].state is State.SUCCEEDED for rank in missing)
     what = f"{named(sorted(calls))} {_waits(calls)} in it"
     cause = _missing(missing, next(iter(calls.values())), what)
-    return replace(cause, hint=_UNEVEN.format(missing=named(missing))) if ended else cause
+    even = texts.EVEN_KERAS if "TensorFlow" in cause.title else texts.EVEN
+    return replace(cause, hint=texts.UNEVEN.format(missing=named(missing), even=even)) if ended else cause
 
 
 def _silent(folder: RunFolder, attempt: int, rank: int, taken: float) -> bool:
@@ -197,10 +227,13 @@ def _silent(folder: RunFolder, attempt: int, rank: int, taken: float) -> bool:
     with contextlib.suppress(OSError):
         if begun < files.output.stat().st_mtime <= taken:
             return False
-    data, _ = last_bytes(files.events, _TAIL_BYTES)
-    events = reader.parse_lines([line for line in data.split(b"\n") if line])
-    told = [event.get("time") for event in events if event.get("kind") != COLLECTIVES]
-    return not any(isinstance(when, float) and begun < when <= taken for when in told)
+    events = reader.last_events(files)
+    told = [event["time"] for event in events if event.get("kind") != COLLECTIVES]
+    return not any(begun < when <= taken for when in told)
+
+
+def _was(ranks: Sized) -> str:
+    return "was" if len(ranks) == 1 else "were"
 
 
 def _waits(ranks: Sized) -> str:
@@ -215,25 +248,58 @@ def _of_horovod(folder: RunFolder, attempt: int, world_size: int) -> _Cause | No
         return None
     each = [f"{named(of)} did not submit {one_line(tensor, 120)}" for tensor, of in missing.items()]
     if len(missing) > 1:
-        return _Cause("the ranks wait for different tensors", ", ".join(each[:_MOST_CALLS]), _SAME_ORDER)
+        return _Cause(
+            "the ranks wait for different tensors", ", ".join(each[: texts.MOST_CALLS]), texts.SAME_ORDER
+        )
     ((tensor, of),) = missing.items()
     others = sorted(set(range(world_size)) - set(of))
     return _missing(of, one_line(tensor, 120), f"{named(others)} {_waits(others)} in it")
 
 
-def _early_end(errors: Sequence[RankError], finished: Mapping[int, float]) -> _Cause | None:
+def _early_end(
+    errors: Sequence[RankError], ranks: Sequence[RankState], finished: Mapping[int, float]
+) -> _Cause | None:
     """Return the cause if all errors say that a collective is gone, and a rank had ended its cell before."""
     if not errors or not all(_SAYS_CLOSED.search(f"{error.type}: {error.message}") for error in errors):
         return None
     failed = {error.rank for error in errors}
     first = min(errors, key=lambda error: error.time)
-    done = sorted(rank for rank, ended in finished.items() if rank not in failed and ended <= first.time)
+    exited = {r.rank: r.ended for r in ranks if r.state is State.SUCCEEDED and r.ended is not None}
+    ended = {**exited, **finished}
+    done = sorted(rank for rank, when in ended.items() if rank not in failed and when <= first.time)
     if not done:
         return None
     what = f"{named(failed)} then failed: {wording.what(first)}"
-    return _Cause(
-        f"{named(done)} ended normally before the others", what, _UNEVEN.format(missing=named(done))
-    )
+    even = texts.EVEN_KERAS if "Collective" in first.message else texts.EVEN
+    hint = texts.UNEVEN.format(missing=named(done), even=even)
+    return _Cause(f"{named(done)} ended normally before the others", what, hint)
+
+
+def _of_gloo(
+    folder: RunFolder, attempt: int, ranks: Sequence[RankState], errors: Sequence[RankError]
+) -> _Cause | None:
+    """Return the cause if gloo has aborted a rank that received more data than its call has room for.
+
+    Such a rank leaves no record. Python's report of the crash shows what it had called.
+    """
+    for error in errors:
+        if error.signal != SIGABRT:
+            continue
+        log, _ = last_bytes(folder.rank(attempt, error.rank).output, _CRASH_BYTES)
+        if not _TOO_MUCH.search(log):
+            continue
+        call = waiting_call([Frame(**frame) for frame in error.frames])
+        own = f"rank {error.rank} expected less data{f' in its {call}' if call else ''}"
+        if call.endswith("recv"):
+            return _Cause("a message is larger than the tensor that receives it", own, texts.ALIKE_MESSAGE)
+        others = {
+            rank: last
+            for rank, record in _records(folder, attempt, len(ranks)).items()
+            if (last := record.last) is not None
+        }
+        number = f"at collective #{next(iter(others.values())).number}" if others else "in a collective"
+        return _Cause(f"the ranks differ {number}", ", ".join([*texts.kinds(others), own]), texts.ALIKE)
+    return None
 
 
 def _finished(folder: RunFolder, attempt: int, ranks: Sequence[RankState]) -> dict[int, float]:
@@ -241,7 +307,7 @@ def _finished(folder: RunFolder, attempt: int, ranks: Sequence[RankState]) -> di
     found = {}
     for rank in ranks:
         if rank.state is not State.FAILED:
-            for event in _last_events(folder, attempt, rank.rank, "result", 1):
+            for event in reader.last_events(folder.rank(attempt, rank.rank), "result")[:1]:
                 found[rank.rank] = float(event["time"])
     return found
 
@@ -278,7 +344,7 @@ def _records(folder: RunFolder, attempt: int, world_size: int) -> dict[int, Reco
     asked: dict[int, dict[str, Any]] = {}
     final: dict[int, dict[str, Any]] = {}
     for rank in range(world_size):
-        for event in _last_events(folder, attempt, rank, COLLECTIVES, 2):
+        for event in reader.last_events(folder.rank(attempt, rank), COLLECTIVES)[:2]:
             (final if event.get("final") is True else asked).setdefault(rank, event)
     newest = max((event["time"] for event in asked.values()), default=0.0)
     found = {}
@@ -297,77 +363,25 @@ def _is_current(when: float, newest: float, final: Mapping[str, Any] | None) -> 
     return when >= newest - _ONE_REQUEST_S and (final is None or final["time"] - when < _MOMENT_S)
 
 
-def _last_events(folder: RunFolder, attempt: int, rank: int, kind: str, most: int) -> list[dict[str, Any]]:
-    """Return the last events of one kind, the newest first."""
-    data, _ = last_bytes(folder.rank(attempt, rank).events, _TAIL_BYTES)
-    mark = f'"kind": "{kind}"'.encode()
-    found: list[dict[str, Any]] = []
-    for line in reversed(data.split(b"\n")):
-        if len(found) < most and mark in line:
-            (event,) = reader.parse_lines([line]) or [{}]
-            if isinstance(event.get("time"), float):
-                found.append(event)
-    return found
-
-
 def _of_parting(
     found: Parting, ranks: Sequence[RankState], errors: Sequence[RankError], finished: Container[int]
 ) -> _Cause:
     if found.kind != "missing":
-        return _Cause(*_told(found, ranks), _hint(found, ranks))
+        return _Cause(*texts.told(found, ranks), texts.of(found, ranks))
     call, missing, waiting = found.call, named(found.missing), sorted(found.calls)
     raised = {error.rank for error in errors}.issuperset(waiting)
     wait = "failed" if raised else _waits(waiting)
-    group = _group(found)
+    group = texts.group(found)
     if all(rank in finished or ranks[rank].state is State.SUCCEEDED for rank in found.missing):
         what = f"{named(waiting)} {wait} in {call}{group}"
         if not any(rank in finished for rank in found.missing) and found.finished is None:
-            return _Cause(f"{missing} exited in its cell", what, _SILENT.format(missing=missing))
+            return _Cause(f"{missing} exited in its cell", what, texts.SILENT.format(missing=missing))
         after = f"after #{found.finished}" if found.finished and call.numbered else "before the others"
-        hint = _ALL_CALL if call.needs_all else _UNEVEN.format(missing=missing)
+        even = texts.EVEN_KERAS if found.group.startswith(TENSORFLOW) else texts.EVEN
+        hint = texts.ALL_CALL if call.needs_all else texts.UNEVEN.format(missing=missing, even=even)
         return _Cause(f"{missing} ended normally {after}", what, hint)
     what = f"{named(waiting)} {wait} in it"
     if found.finished is not None and call.numbered:
         has = "has" if len(found.missing) == 1 else "have"
         what += f", and {missing} {has} {f'finished #{found.finished}' if found.finished else 'called none'}"
     return _missing(found.missing, f"{call}{group}", what)
-
-
-def _group(found: Parting) -> str:
-    return f" of process group {found.group}" if found.call.numbered and found.group != "0" else ""
-
-
-def _told(found: Parting, ranks: Sequence[RankState]) -> tuple[str, str]:
-    """Return the title and the line below it."""
-    call = found.call
-    group = _group(found)
-    others = [rank.rank for rank in ranks if rank.rank not in found.missing]
-    if found.kind == "circle":
-        each = [f"rank {rank} waits in {call}" for rank, call in found.calls.items()]
-        return "the ranks wait for each other", ", ".join(each[:_MOST_CALLS])
-    if found.kind == "together":
-        return f"all ranks wait in {call}{group}", "each of them has called it, and none has finished it"
-    if found.kind == "extra":
-        return f"{named(found.missing)} called one collective more than the others", f"{call}{group}"
-    if found.kind == "skipped":
-        return f"{named(found.missing)} left out one collective", f"{named(others)} called {call}{group}"
-    kinds: dict[str, list[int]] = {}
-    for rank, other in found.calls.items():
-        kinds.setdefault(other.kind, []).append(rank)
-    by_size = sorted(kinds.items(), key=lambda item: -len(item[1]))
-    each = [f"{named(of)} {what}" for what, of in by_size]
-    more = f", and {len(each) - _MOST_CALLS} others" if len(each) > _MOST_CALLS else ""
-    place = f"at collective #{call.number}{group}" if call.numbered else f"in {call.operation}"
-    return f"the ranks differ {place}", ", ".join(each[:_MOST_CALLS]) + more
-
-
-def _hint(found: Parting, ranks: Sequence[RankState]) -> str:
-    calls = list(found.calls.values())
-    if found.kind == "differ":
-        if not all(call.same_root(calls[0]) for call in calls):
-            return _ONE_ROOT
-        return _ALIKE if len({call.operation for call in calls}) == 1 else _SAME_ORDER
-    if found.kind == "together":
-        opens = calls[0].operation.startswith("init_process_group")
-        return _SIZE.format(ranks=len(ranks)) if opens else _NETWORK
-    return _MESSAGES if any(call.is_message for call in calls) else _SAME_ORDER

@@ -82,6 +82,15 @@ class Stacks:
             return ""
         return f"{named(others)} {'is' if len(others) == 1 else 'are'} elsewhere"
 
+    def threads(self) -> dict[int, tuple[Frame, ...]]:
+        """Return the frames of a thread besides the main one that runs code of a cell, by rank."""
+        return {
+            rank: thread.frames
+            for rank, dump in self.dumps.items()
+            for thread in reversed(dump.threads[1:])
+            if any(frame.label for frame in thread.frames)
+        }
+
     @property
     def missing_text(self) -> str:
         if not self.missing:
@@ -291,7 +300,9 @@ def of_crash(folder: RunFolder, log: Path) -> tuple[str, tuple[Frame, ...]]:
     if begin < 0:
         return "", ()
     text = text[begin:]
-    where = [thread for dump in parse(text) for thread in dump.threads if thread.current]
+    dumps = parse(text)
+    where = [thread for dump in dumps for thread in dump.threads if thread.current]
+    where = where or [dump.main for dump in dumps]  # a thread of C++, such as gloo's, has crashed
     frames = _Sources(folder).dump(Dump(tuple(where[:1]))).main.frames if where else ()
     return "\n".join(filter(None, [one_line(text.partition("\n")[0], 200), _indented(frames)])), frames
 

@@ -13,7 +13,7 @@ __all__ = ["about", "what"]
 
 def what(error: RankError) -> str:
     """Return one line: `ValueError: bad`, `ended by SIGKILL`."""
-    if error.kind == "exception":
+    if error.kind == "exception" or (error.kind == "exit" and error.type):
         message = gist(error.message)
         return f"{one_line(error.type, 80)}: {message}" if message else one_line(error.type, 80)
     if error.signal is not None:

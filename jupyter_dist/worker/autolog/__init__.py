@@ -47,6 +47,7 @@ _TOOLS = {
     "pdb": ("..debugger.pdb_prompts", "patch"),
     "torch.distributed.distributed_c10d": ("..rank.collectives", "patch"),
     "horovod.torch.mpi_ops": ("..horovod.submissions", "patch"),
+    "tensorflow.python.distribute.collective_all_reduce_strategy": ("..tensorflow.graph_calls", "patch"),
 }
 """A hook that fails becomes a note. Code that needs the hook then raises an error of its own."""
 
@@ -64,8 +65,8 @@ _HINTS = {
     "ray.train._internal.session": ("..trainers.ray_train", "patch_old"),
     "torch": ("..hints.torch_training", "patch"),
     "joblib": ("..hints.files", "patch_joblib"),
-    "keras": ("..hints.files", "patch_keras"),
-    "tf_keras": ("..hints.files", "patch_keras"),
+    "keras": ("..hints.keras_training", "patch"),
+    "tf_keras": ("..hints.keras_training", "patch"),
 }
 """A hook that fails becomes a note. Training continues without hints on mistakes."""
 

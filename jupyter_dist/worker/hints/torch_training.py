@@ -54,7 +54,7 @@ def patch(torch: ModuleType) -> None:
     if foreign("worker/hints/torch_training", "same-data", "set-epoch", "own-model", "weights"):
         _patch_data(torch.utils.data, batches)
     if torch.distributed.is_available():
-        _patch_ddp(torch, batches, compiling)
+        _patch_ddp(torch, batches, steps, compiling)
         _count_messages(torch, steps)
     files.patch_torch(torch)
 
@@ -117,7 +117,7 @@ def _patch_data(data: ModuleType, batches: Batches) -> None:
     wrap(data.DistributedSampler, "__iter__", sampled)
 
 
-def _patch_ddp(torch: ModuleType, batches: Batches, compiling: Callable[[], bool]) -> None:
+def _patch_ddp(torch: ModuleType, batches: Batches, steps: _Steps, compiling: Callable[[], bool]) -> None:
     learns = torch.is_grad_enabled
 
     def forward(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -128,7 +128,15 @@ def _patch_ddp(torch: ModuleType, batches: Batches, compiling: Callable[[], bool
 
         return forward
 
+    def made(original: Callable[..., Any]) -> Callable[..., Any]:
+        def __init__(self: Any, *args: Any, **options: Any) -> None:
+            original(self, *args, **options)
+            steps.wrapped.add(self)
+
+        return __init__
+
     parallel = torch.nn.parallel.DistributedDataParallel
+    wrap(parallel, "__init__", made)
     batches.on_end = lambda: unwrap(parallel, "forward", forward)
     if batches.looks:
         wrap(parallel, "forward", forward)
@@ -153,6 +161,10 @@ class _Steps:
         self._compiling, self._batches = compiling, batches
         self._first: weakref.ref[Any] | None = None
         self._steps = 0
+        self.wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
+        """The modules in DistributedDataParallel."""
+        self._exchanges: int | None = None
+        """The exchanges until the end of the first step."""
         self.messages = 0
         """Messages to and from single ranks, which torch does not count as collectives."""
         self.hook: Any = None
@@ -188,6 +200,8 @@ class _Steps:
         if self._steps == 1:
             _look_at_threads(torch, parameters)
         exchanges, group_size = _exchanges(torch, self.messages)
+        if self._steps == 1:
+            self._exchanges = exchanges
         horovod = sys.modules.get("horovod.torch")
         hvd_size = horovod.size() if horovod is not None and horovod.is_initialized() else 0
         if max(group_size, hvd_size) == 1:
@@ -199,6 +213,13 @@ class _Steps:
         same = _digest([type(optimizer).__name__, _settings(groups), shapes])
         facts: dict[str, Any] = {"step": self._steps, "same": same}
         alone = hvd_size < 2 and exchanges == 0
+        if (
+            exchanges
+            and exchanges == self._exchanges
+            and self._steps == _ALONE
+            and self._are_wrapped(parameters)
+        ):
+            report("own-model", meant=True, wrapped=True, **facts)
         if alone and self._steps == (_ALONE_WITH_GROUP if group_size > 1 else _ALONE):
             meant = group_size > 1 or self._batches.are_shared_out() or not mentions_ranks()
             report("own-model", meant=meant, **facts)
@@ -207,6 +228,12 @@ class _Steps:
             if sums is not None:
                 last = self._steps == _COMPARED[-1]
                 report("weights", last=last, weights=sums[0], gradients=sums[1], **facts)
+
+    def _are_wrapped(self, parameters: list[Any]) -> bool:
+        """Return whether a DistributedDataParallel of all ranks has one of these parameters."""
+        known = set(map(id, parameters))
+        modules = [module for module in self.wrapped if module.process_group.size() == world_size()]
+        return any(id(parameter) in known for module in modules for parameter in module.parameters())
 
 
 def _settings(groups: list[dict[str, Any]]) -> list[Any]:

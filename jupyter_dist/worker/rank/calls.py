@@ -1,8 +1,8 @@
 """Calls of this rank that wait for other ranks and that no recorder of a library knows.
 
-These are point-to-point operations, Horovod's tensors, the opening of a process group, and barriers by files.
-Calls with the same group and number belong together, as in torch's flight recorder. A group is a channel
-between two ranks, a tensor's name, or a function that all ranks call.
+These are point-to-point operations, Horovod's tensors, TensorFlow's functions, the opening of a process
+group, and barriers by files. Calls with the same group and number belong together, as in the flight recorder
+of torch. A group is a channel between two ranks, a tensor's name, or a function that all ranks call.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 __all__ = [
     "CHANNEL",
     "HOROVOD",
+    "TENSORFLOW",
     "WORLD",
     "Call",
     "begin",
@@ -32,6 +33,8 @@ CHANNEL = ":p2p "
 """How the group of a point-to-point operation begins: `:p2p 1>0` is from rank 1 to rank 0."""
 HOROVOD = ":horovod "
 """How the group of a tensor of Horovod begins."""
+TENSORFLOW = ":tensorflow "
+"""How the group of a function of TensorFlow begins."""
 _MOST_GROUPS = 4096
 _MOST_TOLD = 128
 _MOST_TENSORS = 4

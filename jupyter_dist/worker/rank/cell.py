@@ -78,7 +78,10 @@ def run(run_folder: Path, rank_folder: Path, kept: KeptNames | None = None) -> t
         return int(error.code or 0), False
     except SystemExit as error:
         _write_last()
-        return _exit_code(error)
+        code, orderly = _exit_code(error)
+        if code and os.getpid() == rank:
+            error_report.keep_exit(rank_folder, error, code, labels)
+        return code, orderly
     except BaseException as error:
         debugger.failed(error)
         # Another rank can fail at the same moment, and its failure ends this rank.

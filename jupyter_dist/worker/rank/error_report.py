@@ -16,7 +16,7 @@ from .. import debugger, layout
 from ..boot import Terminated
 from . import surroundings
 
-__all__ = ["forget_room", "keep_error", "keep_room", "limited", "print_error"]
+__all__ = ["forget_room", "keep_error", "keep_exit", "keep_room", "limited", "print_error"]
 
 _REPR_LIMIT = 10_000
 _ERROR_BYTES = 32_768
@@ -64,13 +64,32 @@ def keep_error(rank_folder: Path, error: BaseException, labels: Mapping[str, str
         "asked_to_end": asked,
         "around": surroundings.of(error),
     }
+    _write(rank_folder, data)
+    with contextlib.suppress(OSError):  # the error may report a full disk
+        print(text, end="", file=sys.stderr, flush=True)
+
+
+def keep_exit(rank_folder: Path, error: SystemExit, code: int, labels: Mapping[str, str]) -> None:
+    """Write to `error.json` where the cell has called `sys.exit` with another code than 0, and its text."""
+    report = traceback.TracebackException.from_exception(error)
+    data = {
+        "rank": int(rank_folder.name),
+        "time": debugger.failed_at(),
+        "type": "SystemExit",
+        "message": "" if isinstance(error.code, int) else limited(str(error.code)),
+        "text": "",
+        "frames": list(_shown(report, labels)),
+        "exit_code": code,
+    }
+    _write(rank_folder, data)
+
+
+def _write(rank_folder: Path, data: Mapping[str, Any]) -> None:
     prepared = _prepared(rank_folder)
     with open(os.open(prepared, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(json.dumps(data).encode())
         file.truncate()
     os.replace(prepared, rank_folder / layout.ERROR)
-    with contextlib.suppress(OSError):  # the error may report a full disk
-        print(text, end="", file=sys.stderr, flush=True)
 
 
 def _without_the_end(error: BaseException) -> bool:
