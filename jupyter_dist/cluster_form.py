@@ -26,6 +26,8 @@ class Form:
     """The open fields, at most five. They may include fields of every run (`np`, `hosts`, `env`, …)."""
     sections: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Title of a folded section → its fields. The last section collects the fields that are in no section."""
+    places: tuple[str, ...] = ()
+    """The fields that name where to run. `no_site` of `detect` is about a cluster that sets none of them."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Layout:
 
     first: tuple[str, ...]
     sections: tuple[tuple[str, tuple[str, ...]], ...]
+    places: tuple[str, ...] = ()
 
 
 def arranged(own: type[BaseModel], of_run: type[BaseModel], hidden: Container[str] = ()) -> Layout:
@@ -65,7 +68,8 @@ def arranged(own: type[BaseModel], of_run: type[BaseModel], hidden: Container[st
             del left[name]
         if there:
             folded.append((title, there))
-    return Layout(opened, tuple(folded))
+    places = next((form.places for form in _forms(own) if form.places), ())
+    return Layout(opened, tuple(folded), places)
 
 
 def _forms(model: type[BaseModel]) -> Iterator[Form]:

@@ -1,5 +1,6 @@
-// Transpile for the federated bundle (`lib`), or bundle the widget (`widget`). Types are checked by `tsc`.
-import { readdirSync, readFileSync, rmSync } from 'node:fs';
+// Transpile for the federated bundle (`lib`), bundle the widget (`widget`), or shorten what JupyterLab's builder has
+// copied (`copies`). Types are checked by `tsc`.
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { build } from 'esbuild';
 import trimmed from './uplot.js';
 
@@ -40,6 +41,16 @@ if (process.argv[2] === 'widget') {
     bundle: true,
     minify: true
   });
+} else if (process.argv[2] === 'copies') {
+  const built = 'jupyter_dist/labextension';
+  const { scripts, devDependencies, files, ...read } = JSON.parse(
+    readFileSync(`${built}/package.json`, 'utf8')
+  );
+  writeFileSync(`${built}/package.json`, JSON.stringify(read));
+  // JupyterLab's server takes the version of the settings from it, and nothing else.
+  const { version } = read;
+  const copy = `${built}/schemas/jupyter-dist/package.json.orig`;
+  writeFileSync(copy, JSON.stringify({ version }));
 } else {
   const files = readdirSync(src, { recursive: true })
     .filter(file => /\.tsx?$/.test(file) && !file.endsWith('.d.ts'))

@@ -138,9 +138,15 @@ class _WatchedRun:
         return None if self._folder is None else self._folder.path
 
     def read_along(self, wanted: Iterable[Mapping[str, Any]]) -> None:
-        """Follow the last lines of exactly these logs. A log that was already followed keeps its state."""
+        """Follow the last lines of exactly these logs. A log that was already followed keeps its state.
+
+        The next poll reports the lines of a new one.
+        """
         named = {(tail.get("rank"), tail.get("launcher")): FollowedLog.of(tail) for tail in wanted}
-        self._along = {key: self._along.get(key, new) for key, new in named.items() if new is not None}
+        along = {key: self._along.get(key, new) for key, new in named.items() if new is not None}
+        if along.keys() - self._along.keys():
+            self._log = None  # reported again, with the lines of the log that is new here
+        self._along = along
 
     def poll(self, *, tails: bool) -> Iterator[Change]:
         try:

@@ -62,6 +62,7 @@ def _backend(name: str, found: detection.Found) -> Backend:
         "detail": found.facts,
         "sites": [_site(site) for site in found.sites],
         "no_site": found.no_site,
+        "places": [*layout.places],
         "capabilities": {"hosts": able.hosts, "restarts": able.restarts, "warm": able.warm},
         "schema": None if found.schema is None else dict(found.schema),
         "run_schema": _without(RunOptions.model_json_schema(), hidden),

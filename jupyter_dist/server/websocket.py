@@ -40,8 +40,8 @@ _pool = ThreadPoolExecutor(4, "jupyter-dist-watch")
 class WatchSocket(WebSocketMixin, JupyterHandler, WebSocketHandler):
     """WebSocket of one page.
 
-    The page sends `{"watch": [ids…, "runs"], "tails": [{id, rank, launcher}…]}`. The server sends the
-    messages of `queries.RunChanges`. After a message with `"push": N` the page sends `{"got": N}`.
+    The page sends `{"watch": [ids…, "runs"], "tails": [{id, rank, launcher}…]}`. The server sends lists of
+    the messages of `queries.RunChanges`. After a message with `"push": N` the page sends `{"got": N}`.
     """
 
     auth_resource = "jupyter_dist"
@@ -113,10 +113,10 @@ class WatchSocket(WebSocketMixin, JupyterHandler, WebSocketHandler):
                 self._wake.clear()
                 self._changed.clear()
                 messages, took = await loop.run_in_executor(_pool, self._look)
-                for message in messages:
-                    # Waits until it is sent. So a slow client gets fewer messages, and none queue up.
-                    await self.write_message(message)
                 if messages:
+                    # Waits until it is sent. So a slow client gets fewer messages, and none queue up.
+                    # One list: the page draws all that it contains in one frame.
+                    await self.write_message(messages)
                     quick_until = began + _STAY_QUICK_S
                 self._hear_of(self._watch.folders())
                 least = min(_TICK_S, max(_QUICK_S, _REST * took))
@@ -129,15 +129,18 @@ class WatchSocket(WebSocketMixin, JupyterHandler, WebSocketHandler):
             self.log.exception("jupyter_dist: watching runs failed")
             self.close(1011, "watching failed")
 
-    def _look(self) -> tuple[list[str], float]:
-        """Return the messages on what changed, and the CPU seconds of this check. Runs on another thread."""
+    def _look(self) -> tuple[str, float]:
+        """Return the messages on what changed, as a JSON list, and the CPU seconds of this check.
+
+        The text is empty if nothing changed. Runs on another thread.
+        """
         began = time.thread_time()
         found = self._watch.poll(tails=self._pushed - self._got < _MOST_UNDER_WAY)
         for message in found:
             if message["kind"] == "log" and "tails" in message:
                 self._pushed += 1
                 message["push"] = self._pushed
-        messages = [json.dumps(message, allow_nan=False) for message in found]
+        messages = json.dumps(found, allow_nan=False) if found else ""
         return messages, time.thread_time() - began
 
     def _hear_of(self, folders: list[Path]) -> None:

@@ -1,4 +1,4 @@
-/** The server extension: REST, and one WebSocket for the whole page. */
+/** The server extension's REST API. */
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import type { ILogLine, ILogPage, ISearchResult } from './answers/logs';
@@ -11,18 +11,18 @@ import type {
   IContent,
   ICurvesQuery,
   IDisposable,
+  IReading,
   IRunSource,
   ISearchQuery,
   LogOf,
   RunChange
 } from './run/source';
-import { asked, logFile, named, RunMissing, tailOf } from './run/source';
+import { asked, logFile, named, RunMissing } from './run/source';
+import { queryString, ROOT, watcher, type Query } from './watcher';
 
-const ROOT = 'jupyter-dist/api';
-const FIRST_RETRY_MS = 500;
-const LAST_RETRY_MS = 15_000;
+export { watcher };
 
-type Query = Record<string, string | number | boolean | null | undefined>;
+const RETRY_MS = 500;
 
 /** An answer of the server that says no; `message` is its own words. */
 export class ApiError extends Error {
@@ -78,16 +78,8 @@ async function askedOf(
       throw error;
     }
   }
-  await new Promise(go => setTimeout(go, FIRST_RETRY_MS));
+  await new Promise(go => setTimeout(go, RETRY_MS));
   return ServerConnection.makeRequest(url, init, settings);
-}
-
-function queryString(query: Query = {}): string {
-  const known = Object.entries(query).filter(([, value]) => value !== null && value !== undefined);
-  if (!known.length) {
-    return '';
-  }
-  return '?' + new URLSearchParams(known.map(([name, value]) => [name, String(value)])).toString();
 }
 
 /** What a link must carry where the page is logged in by a cookie; requests have it as a header. */
@@ -108,158 +100,12 @@ export function send<T>(
   });
 }
 
-/** Hears of changes of runs and of the list of runs, over one WebSocket that reconnects by itself.
- *
- * It is open while somebody listens. After a lost connection all listeners hear
- * `{kind: 'connection', online}` and should read anew what they show. */
-export class Watcher {
-  private readonly _listeners = new Map<string, Set<(change: RunChange) => void>>();
-  private readonly _along = new Set<{ id: string; rank: number | null; launcher: string | null }>();
-  private _socket: WebSocket | null = null;
-  private _timer: ReturnType<typeof setTimeout> | null = null;
-  private _retry_ms = FIRST_RETRY_MS;
-  private _lost = false;
-
-  constructor(private readonly _settings: ServerConnection.ISettings) {}
-
-  /** Hear of one run (by id), or of the list of runs (`runs`). */
-  watch(subject: string, listener: (change: RunChange) => void): IDisposable {
-    const known = this._listeners.get(subject) ?? new Set();
-    this._listeners.set(subject, known.add(listener));
-    if (known.size === 1) {
-      this._subscribe();
-    }
-    return {
-      dispose: () => {
-        if (known.delete(listener) && !known.size && this._listeners.get(subject) === known) {
-          this._listeners.delete(subject);
-          this._subscribe();
-        }
-      }
-    };
-  }
-
-  /** Have the last lines of a log come with the news of them, to all who listen. */
-  readAlong(id: string, of: LogOf): IDisposable {
-    const tail = { id, ...tailOf(of) };
-    this._along.add(tail);
-    this._subscribe();
-    return {
-      dispose: () => {
-        if (this._along.delete(tail)) {
-          this._subscribe();
-        }
-      }
-    };
-  }
-
-  private _subscribe(): void {
-    if (!this._listeners.size) {
-      this._close();
-    } else if (!this._socket) {
-      if (!this._timer) {
-        this._connect();
-      }
-    } else if (this._socket.readyState === 1) {
-      this._send({ watch: [...this._listeners.keys()], tails: [...this._along] });
-    }
-  }
-
-  private _send(said: unknown): void {
-    if (this._socket?.readyState === 1) {
-      this._socket.send(JSON.stringify(said));
-    }
-  }
-
-  private _connect(): void {
-    this._timer = null;
-    const { wsUrl, appendToken, token, WebSocket: Socket } = this._settings;
-    const url =
-      URLExt.join(wsUrl, ROOT, 'watch') + (appendToken && token ? queryString({ token }) : '');
-    const socket = new Socket(url);
-    this._socket = socket;
-    socket.onopen = () => {
-      this._retry_ms = FIRST_RETRY_MS;
-      this._subscribe();
-      if (this._lost) {
-        this._lost = false;
-        this._tell({ kind: 'connection', online: true });
-      }
-    };
-    socket.onmessage = (message: MessageEvent) => {
-      let change: RunChange;
-      try {
-        change = JSON.parse(String(message.data)) as RunChange;
-      } catch {
-        socket.close(); // what is shown is read anew with the next connection
-        return;
-      }
-      this._tell(change);
-      if (change.kind === 'log' && change.push !== undefined) {
-        this._send({ got: change.push });
-      }
-    };
-    socket.onclose = () => {
-      if (this._socket !== socket) {
-        return;
-      }
-      this._socket = null;
-      if (!this._lost) {
-        this._lost = true;
-        this._tell({ kind: 'connection', online: false });
-      }
-      // Spread, so that many pages do not fall upon a restarted server at once.
-      this._timer = setTimeout(() => this._connect(), this._retry_ms * (0.75 + Math.random() / 2));
-      this._retry_ms = Math.min(LAST_RETRY_MS, this._retry_ms * 1.7);
-    };
-  }
-
-  private _close(): void {
-    if (this._timer) {
-      clearTimeout(this._timer);
-      this._timer = null;
-    }
-    const socket = this._socket;
-    this._socket = null;
-    this._lost = false;
-    this._retry_ms = FIRST_RETRY_MS;
-    socket?.close();
-  }
-
-  private _tell(change: RunChange): void {
-    const subject =
-      change.kind === 'run'
-        ? change.run.id
-        : change.kind === 'runs'
-          ? 'runs'
-          : change.kind === 'connection'
-            ? null
-            : change.id;
-    const subjects =
-      subject === null ? [...this._listeners.values()] : [this._listeners.get(subject)];
-    for (const listeners of subjects) {
-      for (const listener of [...(listeners ?? [])]) {
-        listener(change);
-      }
-    }
-  }
-}
-
 /** What a notebook's file keeps of a run. Rejects with ApiError (404) where there is no such run. */
 export function savedOutput(
   settings: ServerConnection.ISettings,
   run: string
 ): Promise<ISavedOutput> {
   return request<ISavedOutput>(settings, `runs/${encodeURIComponent(run)}/output`);
-}
-
-const watchers = new WeakMap<ServerConnection.ISettings, Watcher>();
-
-/** The page's one watcher for a server. */
-export function watcher(settings: ServerConnection.ISettings): Watcher {
-  const known = watchers.get(settings) ?? new Watcher(settings);
-  watchers.set(settings, known);
-  return known;
 }
 
 /** A run that the server extension reads from the disk. */
@@ -271,8 +117,8 @@ export class ServerRunSource implements IRunSource {
     private readonly _settings: ServerConnection.ISettings
   ) {}
 
-  run(): Promise<IRunInfo> {
-    return this._get('');
+  async run(): Promise<IRunInfo> {
+    return (await watcher(this._settings).told(this.id)) ?? this._get('');
   }
 
   logPage(of: LogOf, start: number, count: number, attempt?: Attempt): Promise<ILogPage> {
@@ -362,7 +208,7 @@ export class ServerRunSource implements IRunSource {
     return watcher(this._settings).watch(this.id, listener);
   }
 
-  readAlong(of: LogOf): IDisposable {
+  readAlong(of: LogOf): IReading {
     return watcher(this._settings).readAlong(this.id, of);
   }
 

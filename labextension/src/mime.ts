@@ -1,6 +1,6 @@
 /** Renders a cell output that only names a run; the server has the data. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
-import { INotebookTracker, type NotebookPanel } from '@jupyterlab/notebook';
+import { INotebookTracker, NotebookActions, type NotebookPanel } from '@jupyterlab/notebook';
 import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 import type { ServerConnection } from '@jupyterlab/services';
@@ -24,6 +24,9 @@ const SUMMARIES = ['text/html', 'text/plain'];
 const PATIENCE_MS = 800;
 
 export { RUN_MIME };
+
+/** Loaded when a run is about to be shown: most notebooks have none. */
+const loadView = () => import('./run/view');
 
 export interface IRendererOptions {
   makeSource: (run: string) => Promise<IRunSource>;
@@ -72,8 +75,7 @@ export class RunRenderer extends Widget implements IRenderMime.IRenderer {
       return;
     }
     this._shown = run;
-    // Loaded when the first run is shown: most notebooks have none.
-    const [{ RunView }, source] = await Promise.all([import('./run/view'), makeSource(run)]);
+    const [{ RunView }, source] = await Promise.all([loadView(), makeSource(run)]);
     if (this.isDisposed || this._shown !== run) {
       return;
     }
@@ -239,6 +241,12 @@ export const renderer: JupyterFrontEndPlugin<void> = {
     };
     notebooks?.forEach(panel => look(null, panel));
     notebooks?.widgetAdded.connect(look);
+    NotebookActions.executionScheduled.connect((_, { cell }) => {
+      if (/jupyter_dist|%%dist/.test(cell.model.sharedModel.source)) {
+        void loadView();
+        void import('./api');
+      }
+    });
     const cells = new CellActions(app, notebooks, trans);
     registry.addFactory({
       safe: true,

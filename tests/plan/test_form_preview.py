@@ -41,7 +41,11 @@ def test_a_form_names_no_field_that_is_not_there(name: str) -> None:
     for part in model.__mro__:
         form = vars(part).get("form")
         if isinstance(form, Form):
-            said = {*form.first, *(field for fields in form.sections.values() for field in fields)}
+            said = {
+                *form.first,
+                *form.places,
+                *(field for fields in form.sections.values() for field in fields),
+            }
             # A base class may speak of hosts, which a backend below it does not take.
             assert said - known == set()
 

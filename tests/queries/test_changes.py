@@ -159,3 +159,16 @@ def test_only_what_is_new_comes_along(own_folders: Path) -> None:
     run.end()
     (of_all,) = tails(watch)
     assert of_all["page"]["complete"]
+
+
+def test_lines_of_a_log_that_a_page_begins_to_follow_come_unasked(own_folders: Path) -> None:
+    run = RunMaker(own_folders)
+    run.print(0, "one\n", BEGAN + 1)
+    watch: Any = queries.RunChanges([run.folder.id])
+    assert tails(watch) == []
+    of = {"id": run.folder.id, "rank": 0, "launcher": None}
+    watch.set([run.folder.id], [of])
+    (tail,) = tails(watch)
+    assert numbers(tail) == [0]
+    watch.set([run.folder.id], [of])
+    assert tails(watch) == []

@@ -328,12 +328,15 @@ def test_clusters_and_a_real_run(server: Server, wait_for: Callable[..., Any]) -
 async def told(socket: WebSocketClientConnection, **wanted: Any) -> dict[str, Any]:
     """The next message that has these values."""
     deadline = time.monotonic() + 30
+    unread: list[dict[str, Any]] = vars(socket).setdefault("unread", [])
     while True:
+        while unread:
+            message = unread.pop(0)
+            if all(message.get(key) == value for key, value in wanted.items()):
+                return message
         text = await asyncio.wait_for(socket.read_message(), max(0.0, deadline - time.monotonic()))
         assert text is not None, "the socket was closed"
-        message: dict[str, Any] = json.loads(text)
-        if all(message.get(key) == value for key, value in wanted.items()):
-            return message
+        unread += json.loads(text)
 
 
 def test_watching(server: Server) -> None:

@@ -41,6 +41,7 @@ class AzureMlOptions(OtherPythonOptions):
 
     form: ClassVar[Form] = Form(
         first=("compute", "instance_type", "instance_count", "environment", "input"),
+        places=("workspace",),
         sections={
             "Ranks": ("np", "processes_per_host", "distribution", "chief", "ps"),
             "Workspace": ("subscription", "resource_group", "workspace"),

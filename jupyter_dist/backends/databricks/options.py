@@ -58,6 +58,7 @@ class DatabricksOptions(OtherPythonOptions, GpuOptions):
 
     form: ClassVar[Form] = Form(
         first=("profile", "volume", "cluster_id", "new_cluster", "np"),
+        places=("profile", "host"),
         sections={
             "New cluster": ("node_type", "workers", "runtime", "other_python", "policy", "spot"),
             "Account": ("host",),

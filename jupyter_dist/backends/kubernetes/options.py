@@ -114,6 +114,7 @@ class KubernetesOptions(OtherPythonOptions, ElasticOptions):
 
     form: ClassVar[Form] = Form(
         first=("np", "image", "gpus_per_worker", "context", "namespace"),
+        places=("context",),
         sections={
             "Pods": (
                 "kind",

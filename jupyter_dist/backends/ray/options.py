@@ -70,6 +70,7 @@ class RayOptions(AgentOptions, ElasticOptions):
 
     form: ClassVar[Form] = Form(
         first=("address", "np", "gpus_per_worker", "cpus_per_worker", "runtime_env"),
+        places=("address",),
         sections={
             "Resources": ("memory_per_worker", "resources", "accelerator_type", "placement_strategy"),
             "Communication": ("communicator",),

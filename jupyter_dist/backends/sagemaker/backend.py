@@ -100,7 +100,12 @@ class SageMaker(PlatformJob[TrainingJob]):
             found["boto3"] = metadata.version("boto3")
             import botocore.session
 
-            found["profiles"] = ", ".join(botocore.session.Session().available_profiles) or "none"
+            session = botocore.session.Session()
+            found["profiles"] = ", ".join(session.available_profiles) or "none"
+            if session.get_credentials() is None:
+                found["no_site"] = (
+                    "There are no AWS credentials. In a terminal: aws configure sso. Or write --profile"
+                )
         return found
 
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class SageMakerOptions(OtherPythonOptions):
 
     form: ClassVar[Form] = Form(
         first=("role", "region", "instance_type", "instance_count", "input", "spot"),
+        places=("profile",),
         sections={
             "Ranks": ("np", "processes_per_host", "distribution", "mpi_options", "mp_parameters", "ps"),
             "Container": ("framework", "framework_version", "py_version", "other_python", "image"),

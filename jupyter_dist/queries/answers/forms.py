@@ -64,6 +64,8 @@ class Backend(TypedDict):
     """What there is to run on, where it finds several such."""
     no_site: NotRequired[str | None]
     """Why it finds none of these."""
+    places: NotRequired[list[str]]
+    """The options that name where to run. With one of them, `no_site` does not matter."""
     capabilities: NotRequired[dict[str, bool]]
     schema: JsonSchema | None
     """Of the backend's own options; null where it cannot be loaded."""

@@ -47,6 +47,8 @@ export interface IBackend {
   sites?: ISite[];
   /** Why it finds none of these. */
   no_site?: string | null;
+  /** The options that name where to run. With one of them, `no_site` does not matter. */
+  places?: string[];
   capabilities?: Record<string, boolean>;
   /** Of the backend's own options; null where it cannot be loaded. */
   schema: JsonSchema | null;

@@ -1,6 +1,7 @@
 /** The server extension's REST API, as the models ask for it. */
 import type { ServerConnection } from '@jupyterlab/services';
-import { request, send, watcher } from '../api';
+import { request, send } from '../api';
+import { watcher } from '../watcher';
 import type { ILaunching } from '../answers/forms';
 import type { IAbout, IEnvironment } from '../answers/runs';
 import type { IDisposable, IRunInfo, RunChange } from '../run/source';

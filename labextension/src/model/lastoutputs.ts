@@ -64,7 +64,7 @@ export class LastOutputs implements IDisposable {
         })
       );
       // It may have ended when nobody looked.
-      void this._write(run);
+      this._later(run);
     }
   }
 
@@ -77,6 +77,11 @@ export class LastOutputs implements IDisposable {
   }
 
   private async _write(run: string): Promise<void> {
+    const outputs = [...(this._outputs.get(run) ?? [])];
+    if (!outputs.some(output => runOf(output.data[RUN_MIME]) === run && goesOn(output))) {
+      this._forget(run);
+      return;
+    }
     try {
       const { ended, html, text } = await this._options.saved(run);
       if (!ended || this._disposed) {

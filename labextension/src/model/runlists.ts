@@ -8,6 +8,8 @@ export const PAGE = 100;
 const MOST = 1000;
 /** While runs change all the time: how long a list is shown before it is read again. */
 const PAUSE_MS = 1000;
+/** A run that begins draws its first lines before the lists are read. */
+const FIRST_MS = 200;
 const BACKOFF_S = 30;
 
 export interface IRunFilter {
@@ -66,7 +68,11 @@ export class RunLists implements IDisposable {
 
   constructor(private readonly _server: Pick<IServer, 'runs' | 'watch'>) {
     const { signal } = this._abort;
-    this._reported = new Rereading(() => this.refresh().then(() => PAUSE_MS), signal);
+    this._reported = new Rereading(async () => {
+      await new Promise(go => setTimeout(go, FIRST_MS));
+      await this.refresh();
+      return PAUSE_MS - FIRST_MS;
+    }, signal);
     document.addEventListener('visibilitychange', () => this._schedule(), { signal });
   }
 

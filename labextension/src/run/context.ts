@@ -37,6 +37,8 @@ export function stateName(state: State, trans: Trans): string {
       return trans('Stopped');
     case 'lost':
       return trans('Lost');
+    default:
+      return String(state); // of a newer server
   }
 }
 

@@ -1,4 +1,5 @@
 /** The logs: all ranks by time, one rank or a launcher, with search, copy and download. */
+import { Along } from './along';
 import { AttemptChoice } from './attempts';
 import { reason, type IContext } from './context';
 import { button, el, setText } from './dom';
@@ -14,10 +15,8 @@ import { inlaysOf } from './inlays';
 import { LogPages, pageOfLines } from './pages';
 import type { RanksShown } from './ranksshown';
 import {
-  tailOf,
   type Attempt,
   type IDisplay,
-  type IDisposable,
   type ILogPage,
   type ILogTail,
   type LogOf,
@@ -57,8 +56,11 @@ export class Logs {
   private _visible = true;
   private _ended = false;
   private _displays: readonly IDisplay[] = [];
-  /** The log whose last lines come with the news of them. */
-  private _along: { of: LogOf; reading: IDisposable | undefined } | null = null;
+  private readonly _along: Along;
+  /** There was news while nobody could see it. */
+  private _missed = false;
+  /** Told when there are lines. */
+  onLines: (() => void) | null = null;
 
   constructor(
     private readonly _context: IContext,
@@ -67,15 +69,13 @@ export class Logs {
     private readonly _growth = new Growth(_context.signal)
   ) {
     const { trans, signal } = _context;
-    this._news = button(
-      { label: '', text: ' ', icon: 'down', class: 'jpd-news' },
-      () => {
-        this._shown?.list.toEnd();
-        this._shown?.list.node.focus();
-      },
-      signal
-    );
+    const toEnd = () => {
+      this._shown?.list.toEnd();
+      this._shown?.list.node.focus();
+    };
+    this._news = button({ label: '', text: ' ', icon: 'down', class: 'jpd-news' }, toEnd, signal);
     this._news.hidden = true;
+    this._along = new Along(_context.source);
     this._search = new LogSearch(
       _context,
       () => this._shown,
@@ -190,11 +190,11 @@ export class Logs {
     this._body.replaceChildren(list.node);
     this._tabs.mark(of);
     this._inlay();
-    if (!only) {
-      void pages.tail(TAIL);
-    }
     this._search.begin();
     this._update();
+    if (!only) {
+      pages.begin(TAIL, this._along.begins);
+    }
   }
 
   /** Show a rank's log of the current attempt at its last line with a text. */
@@ -280,8 +280,10 @@ export class Logs {
   set visible(visible: boolean) {
     this._visible = visible;
     this._readAlong();
-    if (visible) {
+    if (visible && this._missed && !this._along.begins) {
       this._refresh();
+    }
+    if (visible) {
       this._shown?.list.draw();
     }
   }
@@ -289,6 +291,7 @@ export class Logs {
   /** `came`: what of some logs has come along with the news. */
   private _refresh(came: ILogTail[] = []): void {
     const shown = this._shown;
+    this._missed = !this._visible;
     if (!shown || !this._visible || !this._totals || this._attempts.chosen !== null) {
       return;
     }
@@ -300,11 +303,10 @@ export class Logs {
     const { all, ranks, launchers } = this._totals;
     const total = of === null ? all : ((typeof of === 'string' ? launchers : ranks)?.[of] ?? 0);
     if (shown.list.following) {
-      const { rank, launcher } = tailOf(of);
-      const tail = came.find(one => one.rank === rank && one.launcher === launcher);
-      if (tail) {
-        shown.pages.take(tail.page);
-      } else {
+      const page = this._along.pageOf(of, came);
+      if (page) {
+        shown.pages.take(page);
+      } else if (!this._along.begins) {
         void shown.pages.tail(NEWEST);
       }
     } else {
@@ -317,15 +319,9 @@ export class Logs {
     const over = this._ended || this._context.signal.aborted;
     const live = !over && this._visible && this._attempts.chosen === null;
     // Before it is known which logs there are: that of all ranks, whose first lines come with the first news.
-    const of = shown ? shown.of : null;
-    const wanted = live && (shown?.list.following ?? true) ? of : undefined;
-    if (this._along && this._along.of !== wanted) {
-      this._along.reading?.dispose();
-      this._along = null;
-    }
-    if (wanted !== undefined) {
-      this._along ??= { of: wanted, reading: this._context.source.readAlong?.(wanted) };
-    }
+    this._along.follow(
+      live && (shown?.list.following ?? true) ? (shown ? shown.of : null) : undefined
+    );
   }
 
   private _close(): void {
@@ -355,23 +351,23 @@ export class Logs {
     this._message.hidden = (pages.rows > 0 || unknown) && !pages.error;
     setText(this._message, emptyText(pages.error, shown.only !== null, over, trans));
     fitLog(shown, this._growth);
+    if (pages.rows) {
+      this.onLines?.();
+    }
     this._copy.disabled = !list.selection;
     list.draw();
   }
 
   private _tools(): HTMLElement {
     const { trans, signal } = this._context;
+    const label = trans('Download the whole log');
     return el(
       'div',
       { class: 'jpd-controls' },
       ...this._search.nodes,
       ...modeToggles(this._modes, () => this._shown?.list.showModes(), this._context),
       this._copy,
-      button(
-        { label: trans('Download the whole log'), icon: 'download' },
-        () => this._download(),
-        signal
-      )
+      button({ label, icon: 'download' }, () => this._download(), signal)
     );
   }
 

@@ -12,7 +12,7 @@ import type { Attempt, LogOf } from './source';
 const PAUSE_MS = 200;
 const AGAIN_MS = 2000;
 const HITS = 10_000;
-/** Of a log that grows for days, no more hits are kept. */
+/** Of a log that grows for days, no more hits are kept, unless somebody has a place among older ones. */
 const MOST_HITS = 100_000;
 
 /** The log that is searched. */
@@ -215,7 +215,9 @@ export class LogSearch {
       }
       this._input.removeAttribute('aria-invalid');
       const before = again ? this._found : null;
-      const hits = before && answer.truncated ? joined(before.hits, answer.hits) : answer.hits;
+      const oldest = shown.list.following ? (before?.at ?? -1) : 0;
+      const hits =
+        before && answer.truncated ? joined(before.hits, answer.hits, oldest) : answer.hits;
       const found = answer.count;
       const at = before ? hits.indexOf(before.hits[before.at]) : -1;
       this._found = { query, hits, count: found, at };
@@ -297,11 +299,15 @@ export class LogSearch {
   }
 }
 
-/** The known hits and those after them, each in its place. If there may be others in between, or if they are too
- * many, the last ones alone. */
-export function joined(known: readonly number[], last: number[]): number[] {
+/** The known hits and those after them, each in its place. If there may be others in between, the last ones alone.
+ *
+ * If they are too many, those from `oldest` on are kept (-1: none), and the last ones in any case. */
+export function joined(known: readonly number[], last: number[], oldest: number): number[] {
   const end = known.at(-1) ?? -1;
-  const after = last.filter(hit => hit > end);
-  const whole = last[0] <= end && known.length + after.length <= MOST_HITS;
-  return whole ? [...known, ...after] : last;
+  if (last[0] > end) {
+    return last;
+  }
+  const hits = [...known, ...last.filter(hit => hit > end)];
+  const most = hits.length > MOST_HITS ? hits.length - MOST_HITS / 2 : 0;
+  return hits.slice(oldest < 0 ? most : Math.min(oldest, most));
 }

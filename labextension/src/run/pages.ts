@@ -1,4 +1,5 @@
 /** The few pages of a log that are kept here, of a log of any length that is kept elsewhere. */
+import { SOON_MS } from './along';
 import type { ILogLine, ILogPage } from './source';
 
 const PAGE = 200;
@@ -94,6 +95,20 @@ export class LogPages {
   take(page: ILogPage): void {
     this._came++;
     this._take(page, this._age, this._came);
+  }
+
+  /** Have the last lines. `live`: they come unasked, as a rule. */
+  begin(count: number, live = false): void {
+    const ask = () => {
+      if (!this._came && !this._closed) {
+        void this.tail(count);
+      }
+    };
+    if (live) {
+      setTimeout(ask, SOON_MS);
+    } else {
+      ask();
+    }
   }
 
   /** Fetch the last lines, and with them the length. At most one such request is under way. */

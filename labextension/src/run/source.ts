@@ -103,6 +103,12 @@ export interface IDisposable {
   dispose(): void;
 }
 
+/** A log whose last lines come with the news of them. */
+export interface IReading extends IDisposable {
+  /** Whether the first lines come unasked, too. */
+  readonly live: boolean;
+}
+
 /** One run. Every method may be called at any time and rejects with an Error that a person can read. */
 export interface IRunSource {
   /** How the host is called, for tests and styles: `server`, `kernel`. */
@@ -142,7 +148,7 @@ export interface IRunSource {
   downloadFile(name: string): Promise<void>;
   watch(listener: (change: RunChange) => void): IDisposable;
   /** Have the last lines of a log come with the news of them; without it they are asked for. */
-  readAlong?(of: LogOf): IDisposable;
+  readAlong?(of: LogOf): IReading;
 }
 
 /** The run is not where it was looked for. `root` is the folder that was searched, where known. */

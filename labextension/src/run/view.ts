@@ -15,6 +15,7 @@ import { Logs } from './logs';
 import { Media } from './media';
 import { Metrics } from './metrics';
 import { missing, noticesOf } from './notices';
+import { Opening } from './opening';
 import { ProgressRows } from './progress';
 import { RanksShown } from './ranksshown';
 import { Resources } from './resources';
@@ -82,6 +83,8 @@ export class RunView implements IDisposable {
   private _watching: IDisposable | null = null;
   private _run: IRunInfo | null = null;
   private _online = true;
+  private _near = true;
+  private readonly _opening: Opening;
   /** How often it was told how the run stands. */
   private _told = 0;
   private _gone = false;
@@ -132,6 +135,12 @@ export class RunView implements IDisposable {
     this._metrics.onBad = ranks => this._strip.setBad(ranks);
     const reveal = (display: string, rank: number) => this._displays.reveal(display, rank);
     this._logs = new Logs(this._context, ranks, reveal, growth);
+    this._opening = new Opening(() => {
+      this._displays.changed();
+      this._media.changed();
+      this._setVisible();
+    }, signal);
+    this._logs.onLines = () => this._opening.lines();
     this._leads = {
       launcher: () => this._run?.launchers?.[0],
       show: name => this._logs.select(name),
@@ -233,8 +242,10 @@ export class RunView implements IDisposable {
         this._steps.changed();
         break;
       case 'displays':
-        this._displays.changed();
-        this._media.changed();
+        if (this._opening.over) {
+          this._displays.changed();
+          this._media.changed();
+        }
         break;
       case 'usage':
         this._resources.changed();
@@ -262,10 +273,6 @@ export class RunView implements IDisposable {
     this._loading.hidden = true;
     this._main.hidden = false;
     this.node.dataset.state = run.state;
-    if (!before) {
-      this._displays.changed();
-      this._media.changed();
-    }
     this._displays.node.toggleAttribute('data-single', run.world_size === 1);
     this._media.node.toggleAttribute('data-single', run.world_size === 1);
     const widest = `[0-${run.world_size - 1}]`.length;
@@ -282,9 +289,10 @@ export class RunView implements IDisposable {
     // It has no ranks, and so none of what ranks write.
     this._strip.node.hidden = this._logs.node.hidden = run.tuning !== undefined;
     this._files.update(run.files ?? []);
+    this._logs.ended = ended(run.state);
     this._logs.setLogs(run.world_size, run.launchers ?? []);
     this._logs.attempt = run.attempt;
-    this._logs.ended = ended(run.state);
+    this._opening.update(run);
     this._showNotices();
     this._metrics.update(run);
     if (!before || before.attempt !== run.attempt || before.world_size !== run.world_size) {
@@ -361,34 +369,32 @@ export class RunView implements IDisposable {
       return;
     }
     this._noticesKey = key;
-    const { trans } = this._context;
     const condition = {
       gone: this._gone,
       online: this._online,
       stall: stall ? this._stall.node : null
     };
-    this._notices.replaceChildren(...noticesOf(run, condition, trans));
+    this._notices.replaceChildren(...noticesOf(run, condition, this._context.trans));
   }
 
   /** What nobody sees costs nothing. */
   private _followVisibility(signal: AbortSignal): void {
-    let near = true;
-    const apply = () => {
-      const visible = near && document.visibilityState !== 'hidden';
-      this._metrics.visible = visible;
-      this._resources.visible = visible;
-      this._steps.visible = visible;
-      this._logs.visible = visible;
+    const look = (entries: IntersectionObserverEntry[]) => {
+      this._near = entries.at(-1)?.isIntersecting ?? true;
+      this._setVisible();
     };
-    const observer = new IntersectionObserver(
-      entries => {
-        near = entries[entries.length - 1]?.isIntersecting ?? true;
-        apply();
-      },
-      { rootMargin: '200px' }
-    );
+    const observer = new IntersectionObserver(look, { rootMargin: '200px' });
     observer.observe(this.node);
     signal.addEventListener('abort', () => observer.disconnect());
-    document.addEventListener('visibilitychange', apply, { signal });
+    document.addEventListener('visibilitychange', () => this._setVisible(), { signal });
+    this._setVisible();
+  }
+
+  private _setVisible(): void {
+    const visible = this._near && document.visibilityState !== 'hidden';
+    this._logs.visible = visible;
+    for (const part of [this._metrics, this._resources, this._steps]) {
+      part.visible = visible && this._opening.over;
+    }
   }
 }

@@ -53,6 +53,8 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
   const [attempts, setAttempts] = React.useState(0);
   const form = React.useRef<HTMLFormElement>(null);
   const options = optionsOf(fields, draft);
+  const placed = backend?.places?.some(place => place in options);
+  const nowhere = backend?.available && (backend.problem ?? (placed ? null : backend.no_site));
   const meaning = useMeaning(props.ask, backendName, options, Boolean(backend?.available));
   const wrong: Problems = { ...problemsOf(meaning.latest, fields), ...refused };
   const errorOf = (field: string) => (judged.has(field) ? (named(wrong, field) ?? null) : null);
@@ -192,9 +194,9 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
           </Labelled>
         </div>
         {backend && <Missing backend={backend} trans={trans} onInstall={props.onInstall} />}
-        {backend?.available && (backend.problem ?? backend.no_site) && (
+        {nowhere && (
           <div className="jpd-sb-problem" role="note">
-            <p>{backend.problem ?? backend.no_site}</p>
+            <p>{nowhere}</p>
           </div>
         )}
         <Sections

@@ -20,6 +20,8 @@ export class ColumnMenu {
   private _shown: readonly string[] = [];
   /** Whether the columns are others than the usual ones. */
   private _own = false;
+  /** The pointer was pressed on the button while the menu was open, and has closed it. */
+  private _closed = false;
 
   constructor(
     private readonly _trans: Trans,
@@ -28,8 +30,20 @@ export class ColumnMenu {
     changed: (ids: string[] | null) => void
   ) {
     const label = _trans('Columns');
-    this.node = button({ label, text: label }, () => this._open(), signal);
+    const clicked = () => {
+      if (!this._closed) {
+        this._open();
+      }
+      this._closed = false;
+    };
+    this.node = button({ label, text: label }, clicked, signal);
     this.node.setAttribute('aria-haspopup', 'menu');
+    this.node.setAttribute('aria-expanded', 'false');
+    // Before the menu hears of it: on the way down from the window.
+    const pressed = (event: Event) => {
+      this._closed = this.menu.isAttached && this.node.contains(event.target as Node);
+    };
+    window.addEventListener('pointerdown', pressed, { capture: true, signal });
     const describedBy = { args: { type: 'object', properties: { id: { type: 'string' } } } };
     const labelOf = ({ label }: ReadonlyPartialJSONObject) => String(label);
     this._commands.addCommand(COLUMN, {
@@ -55,7 +69,10 @@ export class ColumnMenu {
       execute: () => changed(null),
       describedBy
     });
-    this.menu.aboutToClose.connect(() => this.node.focus());
+    this.menu.aboutToClose.connect(() => {
+      this.node.setAttribute('aria-expanded', 'false');
+      this.node.focus();
+    });
     signal.addEventListener('abort', () => this.menu.dispose());
   }
 
@@ -86,6 +103,7 @@ export class ColumnMenu {
     }
     const { left, bottom } = this.node.getBoundingClientRect();
     this.menu.open(left, bottom);
+    this.node.setAttribute('aria-expanded', 'true');
     if (chosen !== undefined) {
       this.menu.activeIndex = this.menu.items.findIndex(({ args }) => args.id === chosen);
     }

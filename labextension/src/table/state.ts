@@ -26,15 +26,22 @@ export class TableStore {
   constructor(private readonly _db: IStateDB | null) {}
 
   async read(): Promise<ITableState> {
-    const found = (await this._db?.fetch(KEY).catch(() => undefined)) ?? (await this._takenOver());
+    let found: unknown;
+    try {
+      found = (await this._db?.fetch(KEY)) ?? (await this._takenOver());
+    } catch {
+      found = remembered(OLD_KEY); // and nothing is taken over: a newer state may be kept
+    }
     const { columns, sort, down, group, text } = Object(found) as Partial<ITableState>;
-    return {
+    const state = {
       columns: Array.isArray(columns) ? columns.map(String) : null,
       sort: String(sort ?? ''),
       down: down === true,
       group: String(group ?? ''),
       text: String(text ?? '')
     };
+    this._kept = JSON.stringify(state);
+    return state;
   }
 
   keep(state: ITableState): void {

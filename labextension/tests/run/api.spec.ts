@@ -1,7 +1,8 @@
 import { ServerConnection } from '@jupyterlab/services';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { ServerRunSource, Watcher, request } from '../../src/api';
+import { ServerRunSource, request } from '../../src/api';
 import { RunMissing, type RunChange } from '../../src/run/source';
+import { Watcher } from '../../src/watcher';
 
 class FakeSocket {
   static all: FakeSocket[] = [];
@@ -144,8 +145,7 @@ describe('the watcher', () => {
     expect(socket.url).toBe('ws://host/user/me/jupyter-dist/api/watch?token=secret');
     socket.open();
     expect(socket.sent.at(-1)).toBe('{"watch":["a","runs"],"tails":[]}');
-    socket.onmessage?.({ data: '{"kind":"curves","id":"a"}' });
-    socket.onmessage?.({ data: '{"kind":"curves","id":"other"}' });
+    socket.onmessage?.({ data: '[{"kind":"curves","id":"a"},{"kind":"curves","id":"other"}]' });
     expect(heard).toEqual([{ kind: 'curves', id: 'a' }]);
     a.dispose();
     expect(socket.sent.at(-1)).toBe('{"watch":["runs"],"tails":[]}');
@@ -175,7 +175,9 @@ describe('the watcher', () => {
       { id: 'a', rank: null, launcher: null },
       { id: 'a', rank: null, launcher: 'launcher' }
     ]);
-    socket.onmessage?.({ data: '{"kind":"log","id":"a","ranks":{},"all":1,"tails":[],"push":7}' });
+    socket.onmessage?.({
+      data: '[{"kind":"log","id":"a","ranks":{},"all":1,"tails":[],"push":7}]'
+    });
     expect(socket.sent.at(-1)).toBe('{"got":7}');
     views.forEach(view => view.dispose());
     expect(socket.sent.at(-1)).toBe('{"watch":["a"],"tails":[]}');

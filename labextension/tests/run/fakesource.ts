@@ -3,6 +3,7 @@ import type {
   Attempt,
   ICurve,
   IDisposable,
+  IReading,
   ILogLine,
   ILogPage,
   IFailureCard,
@@ -108,9 +109,12 @@ export class FakeSource implements IRunSource {
   /** The logs whose lines come along with the news. */
   readonly along: LogOf[] = [];
 
-  readAlong(of: LogOf): IDisposable {
+  /** Whether the first lines of a log come along, too. */
+  live = false;
+
+  readAlong(of: LogOf): IReading {
     this.along.push(of);
-    return { dispose: () => void this.along.splice(this.along.indexOf(of), 1) };
+    return { live: this.live, dispose: () => void this.along.splice(this.along.indexOf(of), 1) };
   }
 
   grow(...lines: string[]): void {

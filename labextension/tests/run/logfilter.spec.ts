@@ -143,9 +143,13 @@ describe('the lines of a log that are shown', () => {
   it('are not kept without a limit', () => {
     const hits = (first: number, end: number) =>
       Array.from({ length: end - first }, (_, at) => first + at);
-    expect(joined(hits(0, 5), hits(3, 8))).toEqual(hits(0, 8));
-    expect(joined(hits(0, 5), hits(5, 8))).toEqual(hits(5, 8));
-    expect(joined(hits(0, 100_000), hits(99_000, 100_001))).toEqual(hits(99_000, 100_001));
+    expect(joined(hits(0, 5), hits(3, 8), -1)).toEqual(hits(0, 8));
+    expect(joined(hits(0, 5), hits(5, 8), 2)).toEqual(hits(5, 8));
+    const [known, last] = [hits(0, 100_000), hits(99_000, 100_001)];
+    expect(joined(known, last, -1)).toEqual(hits(50_001, 100_001));
+    expect(joined(known, last, 90_000)).toEqual(hits(50_001, 100_001));
+    // The place of somebody who reads there is not lost.
+    expect(joined(known, last, 40_000)).toEqual(hits(40_000, 100_001));
   });
 
   it('are those of a level, whoever has logged them', async () => {

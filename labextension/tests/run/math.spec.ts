@@ -5,11 +5,11 @@ import { curveCsv } from '../../src/run/csv';
 import { bytes, count, duration, parseRanges, ranges, value } from '../../src/run/format';
 import { badRanks, equalText, lastText, lastValues, specialText } from '../../src/run/charttitle';
 import { chartData } from '../../src/run/series';
-import type { IContext } from '../../src/run/context';
+import { stateName, type IContext } from '../../src/run/context';
 import { tipRows } from '../../src/run/tip';
 import { english } from '../../src/run/trans';
 import { smooth } from '../../src/run/smooth';
-import type { ICurve } from '../../src/run/source';
+import type { ICurve, State } from '../../src/run/source';
 import * as virtual from '../../src/run/virtual';
 
 const geometry = fc.record({
@@ -326,5 +326,12 @@ describe('the axes', () => {
     expect(tickTexts([0, 500_000, 1e6, 1.5e6])).toEqual(['0', '5e5', '1e6', '1.5e6']);
     expect(tickTexts([5e-4, 1e-3, 2])).toEqual(['5e-4', '1e-3', '2']);
     expect(tickTexts([1234567, 1234568])).toEqual(['1.234567e6', '1.234568e6']);
+  });
+});
+
+describe('a state', () => {
+  it('has a name, also one that only a newer server knows', () => {
+    expect(stateName('lost', english)).toBe('Lost');
+    expect(stateName('queued' as State, english)).toBe('queued');
   });
 });

@@ -36,8 +36,11 @@ describe('the resources', () => {
     };
     const node = await show(source);
     const box = node.querySelector('.jpd-resources') as HTMLDetailsElement;
-    await vi.waitFor(() => expect(box.hidden).toBe(false));
-    expect(box.querySelector('summary')?.textContent).toBe('Resources CPU 198 % · memory 3.00 GB');
+    expect(box.hidden).toBe(false);
+    const summary = box.querySelector('summary');
+    await vi.waitFor(() =>
+      expect(summary?.textContent).toBe('Resources CPU 198 % · memory 3.00 GB')
+    );
     expect(source.asked.filter(one => one.startsWith('usage'))).toEqual(['usage 1']);
     box.open = true;
     box.dispatchEvent(new Event('toggle'));

@@ -25,6 +25,7 @@ const NOWHERE: IBackend = {
   ...LOCAL,
   name: 'kubernetes',
   no_site: 'No kubeconfig was found.',
+  places: ['gpus_per_worker'],
   run_schema: {
     properties: {
       hosts: {
@@ -121,6 +122,10 @@ describe('ClusterForm', () => {
     choose('kubernetes');
     expect(box.querySelector('[role=note]')?.textContent).toBe('No kubeconfig was found.');
     expect(field('hosts')?.placeholder).toBe('node1:4,node2:4');
+    type(field('gpus_per_worker'), '1');
+    expect(box.querySelector('[role=note]')).toBeNull();
+    type(field('gpus_per_worker'), '');
+    expect(box.querySelector('[role=note]')).not.toBeNull();
   });
 
   it('binds every label and help to its field, the few that matter first', async () => {

@@ -293,6 +293,33 @@ describe('RunsTable', () => {
     expect(did.mock.lastCall).toEqual(['menu', 'In[2]', 'In[0]', 7]);
   });
 
+  it('keeps nothing until somebody changes something, also if it could not be read', async () => {
+    const db = { fetch: () => Promise.reject(new Error('away')), save: vi.fn(async () => {}) };
+    localStorage.setItem('jupyter-dist:runs-table', JSON.stringify({ sort: 'name' }));
+    const store = new TableStore(db as unknown as StateDB);
+    await show(3, { store, state: await store.read() });
+    expect(db.save).not.toHaveBeenCalled();
+    pick('seed');
+    expect(db.save).toHaveBeenCalledOnce();
+    localStorage.clear();
+  });
+
+  it('closes the menu of columns with a second click on its button', async () => {
+    await show(3);
+    const { menu, node } = table.columnMenu;
+    const click = () => {
+      node.dispatchEvent(new Event('pointerdown', { bubbles: true }));
+      node.click();
+      return [menu.isAttached, node.getAttribute('aria-expanded')];
+    };
+    expect(node.getAttribute('aria-expanded')).toBe('false');
+    expect(click()).toEqual([true, 'true']);
+    expect(click()).toEqual([false, 'false']);
+    expect(click()).toEqual([true, 'true']);
+    menu.close();
+    expect(node.getAttribute('aria-expanded')).toBe('false');
+  });
+
   it('leaves what an earlier version has kept until it is kept elsewhere', async () => {
     const old = JSON.stringify({ sort: 'name', down: true });
     localStorage.setItem('jupyter-dist:runs-table', old);

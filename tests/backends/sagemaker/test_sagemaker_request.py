@@ -345,6 +345,19 @@ def test_a_rank_takes_the_place_that_mpirun_has_for_it(tmp_path: Path) -> None:
     assert environ == {"LOCAL_RANK": "1", "OMPI_COMM_WORLD_RANK": "5", "PMIX_RANK": "5", "A": "own"}
 
 
+def test_a_machine_without_credentials_is_not_set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    credentials = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    assert SageMaker().detect()["no_site"].startswith("There are no AWS credentials.")
+    credentials.write_text("[default]\naws_access_key_id = a\naws_secret_access_key = b\n")
+    found = SageMaker().detect()
+    assert (found["profiles"], "no_site" in found) == ("default", False)
+
+
 _TAKES = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
