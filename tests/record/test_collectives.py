@@ -216,3 +216,13 @@ def test_one_rank_that_skips_one_call_is_found_at_it(seed: int, ranks: int, leng
 def test_inputs_are_named_as_torch_names_them() -> None:
     (call,) = record(("all_reduce", [64, 10], "BFloat16")).calls["0"].values()
     assert str(call) == "all_reduce #1 of bfloat16[64, 10]"
+
+
+def test_gloo_and_nccl_of_one_process_group_count_for_themselves() -> None:
+    names = (("0 nccl", "all_reduce"), ("0", "broadcast"))
+    told = [[group, 1, name, [[4]], ["Float"], 9.0] for group, name in names]
+    first, late = (parse({"groups": {"0": [0, 1, 2]}, "calls": calls}) for calls in (told, told[1:]))
+    assert first is not None
+    assert late is not None
+    found = parting({0: first, 1: first, 2: late})
+    assert (found.kind, found.call.operation, found.missing) == ("missing", "all_reduce", (2,))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...worker.rank.calls import CHANNEL, HOROVOD, WORLD
+from ...worker.rank.calls import CHANNEL, HOROVOD, NCCL, WORLD
 
 __all__ = ["LONG_S", "Call", "Parting", "Record", "first_parting", "parse"]
 
@@ -188,9 +188,10 @@ def _has_joined(record: Record) -> bool:
 def _members(group: str, records: Mapping[int, Record], world_size: int) -> Sequence[int]:
     if group.startswith(CHANNEL):
         return [int(rank) for rank in group.removeprefix(CHANNEL).split(">")]
-    if group == "0" or group.startswith(WORLD):
+    name = group.removesuffix(NCCL)
+    if name == "0" or group.startswith(WORLD):
         return range(world_size)
-    listed = {rank for record in records.values() for rank in record.groups.get(group, ())}
+    listed = {rank for record in records.values() for rank in record.groups.get(name, ())}
     return sorted(listed | {rank for rank, record in records.items() if group in record.calls})
 
 

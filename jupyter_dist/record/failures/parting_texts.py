@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...job import RankState
 from ...text.fold import named
+from ...worker.rank.calls import NCCL
 from .collectives import Call, Parting
 
 __all__ = [
@@ -97,7 +98,8 @@ def of(found: Parting, ranks: Sequence[RankState]) -> str:
 
 def group(found: Parting) -> str:
     """Return the process group of a parting as the end of a phrase. Empty for the default one."""
-    return f" of process group {found.group}" if found.call.numbered and found.group != "0" else ""
+    name = found.group.removesuffix(NCCL)
+    return f" of process group {name}" if found.call.numbered and name != "0" else ""
 
 
 def told(found: Parting, ranks: Sequence[RankState]) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from typing import Any
 __all__ = [
     "CHANNEL",
     "HOROVOD",
+    "NCCL",
     "TENSORFLOW",
     "WORLD",
     "Call",
@@ -35,6 +36,8 @@ HOROVOD = ":horovod "
 """How the group of a tensor of Horovod begins."""
 TENSORFLOW = ":tensorflow "
 """How the group of a function of TensorFlow begins."""
+NCCL = " nccl"
+"""How the group of a collective of NCCL ends. A process group with gloo as well has two records."""
 _MOST_GROUPS = 4096
 _MOST_TOLD = 128
 _MOST_TENSORS = 4

@@ -111,15 +111,17 @@ def _of_torch() -> list[list[Any]]:
         return []
     from torch._C import _distributed_c10d
 
-    entries = []
-    for dump in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
-        if hasattr(_distributed_c10d, dump):  # the CPU build has no NCCL
-            entries += json.loads(getattr(_distributed_c10d, dump)()).get("entries", ())
-    present = [entry for entry in entries if entry["time_created_ns"] >= _since_ns]
-    return [_call(entry) for entry in present if not entry["is_p2p"]]
+    found = []
+    for dump, ending in (("_dump_fr_trace_json", ""), ("_dump_nccl_trace_json", calls.NCCL)):
+        if not hasattr(_distributed_c10d, dump):
+            continue  # the CPU build has no NCCL
+        entries = json.loads(getattr(_distributed_c10d, dump)()).get("entries", ())
+        present = [entry for entry in entries if entry["time_created_ns"] >= _since_ns]
+        found += [_call(entry, ending) for entry in present if not entry["is_p2p"]]
+    return found
 
 
-def _call(entry: dict[str, Any]) -> list[Any]:
+def _call(entry: dict[str, Any], ending: str) -> list[Any]:
     operation = str(entry["profiling_name"]).partition(":")[2] or str(entry["profiling_name"])
     sizes, types = entry["input_sizes"][:_MOST_SIZES], entry["input_dtypes"][:_MOST_SIZES]
     if operation == "all_reduce_barrier":  # a barrier of NCCL sends a number
@@ -127,7 +129,8 @@ def _call(entry: dict[str, Any]) -> list[Any]:
     done = bool(entry["retired"]) or entry["state"] == "completed"
     waits_s = None if done else round(time.time() - entry["time_created_ns"] / 1e9, 3)
     root = None if done else point_to_point.root_of(operation)
-    return [entry["process_group"][0], entry["collective_seq_id"], operation, sizes, types, waits_s, root]
+    group = entry["process_group"][0] + ending
+    return [group, entry["collective_seq_id"], operation, sizes, types, waits_s, root]
 
 
 def _groups() -> dict[str, list[int]]:

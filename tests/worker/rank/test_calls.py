@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from jupyter_dist.worker.rank import calls
+from jupyter_dist.worker.rank import calls, collectives
 
 
 @pytest.fixture(autouse=True)
@@ -66,3 +68,27 @@ def test_work_that_is_done_or_gone_does_not_wait() -> None:
     work.done = False
     del work
     assert told()[":p2p 1>0", 1][3] is None
+
+
+@pytest.mark.needs("torch")
+def test_the_recorder_of_nccl_is_read_beside_that_of_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build for GPUs has it. Its barrier is an all_reduce of a number."""
+    import torch.distributed  # noqa: F401  the record is empty without it
+    from torch._C import _distributed_c10d
+
+    entry = {
+        "process_group": ["0", "default_pg"],
+        "collective_seq_id": 7,
+        "profiling_name": "nccl:all_reduce_barrier",
+        "input_sizes": [[1]],
+        "input_dtypes": ["Float"],
+        "is_p2p": False,
+        "retired": False,
+        "state": "scheduled",
+        "time_created_ns": time.time_ns(),
+    }
+    text = json.dumps({"entries": [entry, {**entry, "is_p2p": True}]})
+    monkeypatch.setattr(_distributed_c10d, "_dump_nccl_trace_json", lambda: text, raising=False)
+    (call,) = [call for call in collectives._of_torch() if call[0].endswith(calls.NCCL)]
+    assert call[:5] == ["0 nccl", 7, "barrier", [], []]
+    assert 0 <= call[5] < 60
