@@ -10,21 +10,22 @@ none.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .. import foreign_names, import_hooks
 from ..output import events
 
-__all__ = ["SEES", "look_at", "offer", "patch_accelerate", "patch_horovod"]
+__all__ = ["SEES", "look_at", "offer", "patch_horovod", "see_all"]
 
 SEES = "JUPYTER_DIST_GPUS_BESIDE"
 """The variable with the GPUs of the run on the rank's machine."""
-_LOCAL_RANK = re.compile(r"(?<![A-Z_])LOCAL_RANK\b")
+_CHOOSES = re.compile(rb"(?<![A-Z_])LOCAL_RANK\b|\baccelerate\b|\btransformers\.train")
 
 _chosen = False
 
@@ -36,18 +37,35 @@ def offer(environ: MutableMapping[str, str], gpus: Sequence[str]) -> None:
         environ[SEES] = together
 
 
-def look_at(texts: Iterable[str], modules: Path) -> None:
-    """Make the GPUs visible if the cell's code reads LOCAL_RANK. Call this before the cell uses a GPU.
+def look_at(payload: Path, modules: Path) -> None:
+    """Make the GPUs visible if the cell's code may pick one by the local rank. Call this before it uses one.
 
-    `texts`: the notebook's code that the cell runs. `modules`: the folder with the notebook's own modules.
+    Code that reads LOCAL_RANK may, and code with objects of accelerate or a Trainer of transformers. An import
+    alone says nothing: a notebook can import a library for another cell.
+
+    `payload`: the file with the cell, and with the texts and objects that it uses. `modules`: the folder with
+    the notebook's own modules.
     """
     if SEES not in os.environ:
         return
-    paths = modules.rglob("*.py") if modules.is_dir() else ()
-    of_modules = (path.read_text("utf-8", "replace") for path in paths)
-    if not any(_LOCAL_RANK.search(text) for found in (texts, of_modules) for text in found):
-        return
-    if _see_all("an earlier cell of the session has used it. Use dist.device() in place of LOCAL_RANK"):
+    if any(_may_choose(path) for path in (payload, *(modules.rglob("*.py") if modules.is_dir() else ()))):
+        see_all("an earlier cell of the session has used it. Use dist.device() in place of LOCAL_RANK")
+
+
+def _may_choose(path: Path) -> bool:
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return False
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return _CHOOSES.search(content) is not None
+
+
+def see_all(why_not: str) -> None:
+    """Make the GPUs of the ranks beside this one visible, with the rank's own as the default.
+
+    `why_not`: the reason to tell if CUDA has started.
+    """
+    if _see_all(why_not):
         import_hooks.call("torch", _choose_for_torch)
         import_hooks.call("tensorflow", _choose_for_tensorflow)
 
@@ -65,17 +83,8 @@ def patch_horovod(basics: Any) -> None:
         basics.HorovodBasics.init = _choosing(basics.HorovodBasics.init)
 
 
-def patch_accelerate() -> None:
-    """Make the GPUs visible, because accelerate picks one by the local rank."""
-    if _see_all("CUDA was used before accelerate was imported. Import accelerate first"):
-        import_hooks.call("torch", _choose_for_torch)
-
-
 def _see_all(why_not: str) -> bool:
-    """Make the GPUs of the ranks beside this one visible. Return whether they are now.
-
-    `why_not`: the reason to tell if CUDA has started.
-    """
+    """Return whether the GPUs of the ranks beside this one have become visible."""
     gpus = os.environ.pop(SEES, None)
     if gpus is None:
         return False

@@ -167,7 +167,7 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
             f"Ranks have Python {payload.HERE.python}, and the notebook has Python {header['python']}. Ranks "
             "compile the notebook's functions from their texts."
         )
-    by_local_rank.look_at([header["source"], *payload.shown_texts(header).values()], Path(paths[0]))
+    by_local_rank.look_at(run_folder / layout.PAYLOAD, Path(paths[0]))
     settings = header.get("settings", {}) if kept is None else kept.new_settings(header)
     notebook_settings.before_names(settings)
     load = payload.load if kept is None else kept.load

@@ -28,13 +28,14 @@ def patch_accelerate(state: ModuleType) -> None:
     """
     if "cpu" not in inspect.unwrap(state.PartialState.__init__).__code__.co_varnames:
         raise TypeError("PartialState has no parameter `cpu`")
-    by_local_rank.patch_accelerate()
     wrap(state.PartialState, "__init__", _partial_state)
 
 
 def _partial_state(original: Callable[..., Any]) -> Callable[..., Any]:
     def __init__(self: Any, cpu: bool = False, **kwargs: Any) -> None:
         several = api.world_size() > 1
+        if not cpu:  # accelerate picks a GPU by the local rank
+            by_local_rank.see_all("CUDA was used before accelerate. Make the Accelerator first")
         if several and not cpu and _shares_gpu():
             raise RuntimeError(
                 "accelerate needs a GPU for each rank, and ranks share one here. Start the cell with "

@@ -562,7 +562,7 @@ MODULE = "def device():\n    import os\n    return 'cuda:' + os.environ['LOCAL_R
         ("os.environ['LOCAL_RANK']", False),
         ("os.environ.get('OMPI_COMM_WORLD_LOCAL_RANK')", True),
         ("import jupyter_dist as dist\ndist.local_rank()", True),
-        pytest.param("import accelerate", False, marks=pytest.mark.needs("accelerate")),
+        ("# accelerate", False),
     ],
     ids=["environment", "another variable", "dist", "accelerate"],
 )
@@ -586,3 +586,16 @@ def test_a_module_of_the_notebook_chooses_by_the_local_rank(
     run = launch_cell("local", f"{LOOKS}\nimport devices_of_test\nlook(), devices_of_test.device()", 2)
     assert ended(run).state is State.SUCCEEDED, story(run)
     assert results(run) == [(("0,1", None), f"cuda:{rank}") for rank in range(2)]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("kept", [True, False], ids=["made before", "imported for another cell"])
+def test_an_object_of_accelerate_chooses_by_the_local_rank(fake_gpus: FakeGpus, kept: bool) -> None:
+    """It comes from an earlier cell, so that the cell's text does not name the library."""
+    from accelerate.utils import DistributedType
+
+    fake_gpus.are(2)
+    names = {"kind": DistributedType.NO if kept else 5}
+    run = launch_cell("local", f"{LOOKS}\nlook(), str(kind)", 2, {}, names)
+    assert ended(run).state is State.SUCCEEDED, story(run)
+    assert [seen for seen, _ in results(run)] == ([("0,1", None)] * 2 if kept else [("0", "1"), ("1", "1")])
