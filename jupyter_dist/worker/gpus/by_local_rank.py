@@ -40,8 +40,8 @@ def offer(environ: MutableMapping[str, str], gpus: Sequence[str]) -> None:
 def look_at(payload: Path, modules: Path) -> None:
     """Make the GPUs visible if the cell's code may pick one by the local rank. Call this before it uses one.
 
-    Code that reads LOCAL_RANK may, and code with objects of accelerate or a Trainer of transformers. An import
-    alone says nothing: a notebook can import a library for another cell.
+    Code that reads LOCAL_RANK may, and code with objects of accelerate or a Trainer of transformers. An
+    import alone says nothing: a notebook can import a library for another cell.
 
     `payload`: the file with the cell, and with the texts and objects that it uses. `modules`: the folder with
     the notebook's own modules.
