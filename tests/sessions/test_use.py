@@ -265,6 +265,21 @@ def test_a_cell_in_the_queue_uses_what_the_cell_before_it_makes(notebook: Notebo
     assert list(second.wait().results) == [([1, 2], 2)]
 
 
+def test_a_cell_moves_the_folder_that_its_session_has_made(
+    notebook: Notebook, wait_for: Callable[..., Any]
+) -> None:
+    notebook.cell("1", "--session -np 2")
+    made = session_folder("main") / place.NEXT
+    for line, moves in (("--session", True), ("--session --ranks 1", False)):
+        wait_for(made.is_dir, "the folder of the next cell")
+        inode = made.stat().st_ino
+        folder = notebook.cell("print(2)", line).folder.path
+        assert (folder.stat().st_ino == inode) is moves
+        assert folder.stat().st_mode & 0o777 == 0o700
+    notebook.plain("%dist close")
+    assert not made.exists()
+
+
 def test_an_idle_session_ends(notebook: Notebook, wait_for: Callable[..., Any]) -> None:
     notebook.cell("1", "--session -np 1 --idle-timeout 0.5")
     wait_for(lambda: list_sessions() == [], "the end of the idle session")
