@@ -36,6 +36,7 @@ __all__ = [
     "make_private",
     "new_id",
     "open_private",
+    "prepare",
     "runs",
     "runs_root",
     "trial_id",
@@ -201,27 +202,36 @@ def make_private(path: Path) -> None:
     os.chmod(path, 0o700)
 
 
-def create(root: Path, run_id: str, world_size: int) -> RunFolder:
+def create(root: Path, run_id: str, world_size: int, prepared: Path | None = None) -> RunFolder:
     """Create the folder of a new run.
+
+    `prepared`: a folder of `prepare` on the same file system. It is moved, if it exists.
 
     Raises LaunchError if the disk is full, read-only or not the user's.
     """
     folder = RunFolder(root / run_id)
+    if prepared is not None:
+        with contextlib.suppress(OSError):
+            os.rename(prepared, folder.path)
+            return folder
     try:
         make_private(root)
-        folder.path.mkdir(0o700)
+        prepare(folder, world_size)
     except OSError as error:
         raise unwritable(folder.path, error) from error
+    return folder
+
+
+def prepare(folder: RunFolder, world_size: int) -> None:
+    """Make the folders of a new run, or none of them. Raises OSError, also if the folder exists."""
+    folder.path.mkdir(0o700)
     try:
         folder.path.chmod(0o700)
         make_private(folder.requests)
         make_attempt(folder, 0, world_size)
-    except BaseException as error:
+    except BaseException:
         shutil.rmtree(folder.path, ignore_errors=True)
-        if isinstance(error, OSError):
-            raise unwritable(folder.path, error) from error
         raise
-    return folder
 
 
 def make_attempt(folder: RunFolder, attempt: int, world_size: int) -> None:

@@ -50,7 +50,7 @@ STEPS = {
     "jupyter_dist.worker.random_state": "reseed",
     "jupyter_dist.worker.boot": "start move die_with_parent set_name _open_output _signals "
     "_line_buffer_c_stdout _open_handler_note _open_events",
-    "jupyter_dist.worker.session.rank_loop": "_Rank._run _Rank._send",
+    "jupyter_dist.worker.session.rank_loop": "_Rank._run _Inbox.next",
     "jupyter_dist.worker.session.process_group": "begin_cell",
     "jupyter_dist.worker.session.kept_names": "KeptNames.enter KeptNames.load KeptNames.begin "
     "KeptNames.assigned KeptNames.kinds",

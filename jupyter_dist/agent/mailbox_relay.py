@@ -73,7 +73,7 @@ class MailboxRelay:
         self._inbox = SessionOrder()
         self._agent: socket.socket | None = None
         self._from_driver, self._from_agent = Frames(), Frames()
-        self._to_agent = b""
+        self._to_agent = bytearray()
         self._wish: dict[str, Any] | None = None
         self._waiting = bytearray()
         self._waiting_since = self._posted_at = 0.0
@@ -163,6 +163,8 @@ class MailboxRelay:
             self._begin(newest)
         numbers = [number for _, _, session, number in listed if session == self._session]
         for number in self._inbox.due(numbers):
+            if len(self._to_agent) > MOST_BYTES:
+                break  # the agent has to read the files of a session's cell first
             name = object_name(self._run, "down", self._node, self._session, number)
             data = self._store.get(name)
             if data is None:
@@ -179,8 +181,8 @@ class MailboxRelay:
             except FrameError as error:
                 _log(f"{name} holds {error}")
                 continue
-            for header, _ in frames:
-                self._obey(header)
+            for header, body in frames:
+                self._obey(header, body)
         taken = [
             object_name(self._run, "down", self._node, session, number)
             for _, _, session, number in listed
@@ -193,19 +195,19 @@ class MailboxRelay:
         """Replace the connection by a new session."""
         self._hang_up()
         self._session, self._inbox, self._number = session, SessionOrder(), 0
-        self._from_driver, self._to_agent, self._wish = Frames(), b"", None
+        self._from_driver, self._to_agent, self._wish = Frames(), bytearray(), None
         self._waiting.clear()
         self._object = None
         self._full = False
 
-    def _obey(self, header: dict[str, Any]) -> None:
+    def _obey(self, header: dict[str, Any], body: bytes) -> None:
         if header.get("do") != "ping":
             self._brisk_until = time.monotonic() + _BRISK_S
         if self._wish is None:
             self._wish = header
             self._set_up({**header, "umask": self._umask()})
         elif self._agent is not None:
-            self._to_agent += encode(header)
+            self._to_agent += encode(header, len(body)) + body
 
     @staticmethod
     def _umask() -> int:
@@ -283,7 +285,7 @@ class MailboxRelay:
         )
         try:
             if can_write:
-                self._to_agent = self._to_agent[self._agent.send(self._to_agent) :]
+                del self._to_agent[: self._agent.send(self._to_agent)]
             while can_read and len(self._waiting) < MOST_BYTES:
                 data = self._agent.recv(1 << 18)
                 if not data:

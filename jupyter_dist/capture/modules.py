@@ -133,10 +133,14 @@ def reached(modules: Collection[str], words: Collection[str]) -> list[str]:
 
     After `import xml`, `xml.etree` exists only if other code has imported it, for example another cell.
     """
-    for name in sys.modules.keys() - _indexed:
-        _indexed.add(name)
-        if "." in name:
-            _by_last_part.setdefault(name.rpartition(".")[2], []).append(name)
+    global _last_seen
+    seen = len(sys.modules), next(reversed(sys.modules), "")
+    if seen != _last_seen:  # an import appends
+        _last_seen = seen
+        for name in sys.modules.keys() - _indexed:
+            _indexed.add(name)
+            if "." in name:
+                _by_last_part.setdefault(name.rpartition(".")[2], []).append(name)
     found = []
     for name in (name for word in words for name in _by_last_part.get(word, ()) if name in sys.modules):
         parts = name.split(".")
@@ -149,6 +153,8 @@ def reached(modules: Collection[str], words: Collection[str]) -> list[str]:
     return sorted(found)
 
 
+_last_seen = 0, ""
+"""The number of modules and the newest one, when `_indexed` was last complete."""
 _indexed: set[str] = set()
 _by_last_part: dict[str, list[str]] = {}
 """The submodules that were ever imported, by the last part of their name."""

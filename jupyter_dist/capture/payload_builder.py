@@ -260,6 +260,7 @@ class _Capture:
         second = self._second_part(names, (ship_modules, directory))
         files = [*shipment.files, *_ship.also(ship_modules, second.modules, directory, shipment)]
         header |= {
+            "format": payload.CELL_FORMAT,
             "sys_path": _sys_path(),
             "origins": {file.path: file.origin for file in files if file.path.endswith(".py")},
             "names": names,

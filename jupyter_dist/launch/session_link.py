@@ -19,7 +19,17 @@ from ..worker.process_identity import start_ticks
 from ..worker.session import channel, place
 from .messages import is_readable
 
-__all__ = ["ask", "close", "deliver", "existing", "kill", "restart", "starting", "wait_until_open"]
+__all__ = [
+    "NamesChanged",
+    "ask",
+    "close",
+    "deliver",
+    "existing",
+    "kill",
+    "restart",
+    "starting",
+    "wait_until_open",
+]
 
 _ANSWER_S = 30.0
 _START_S = 120.0
@@ -27,6 +37,10 @@ _CLOSE_S = place.EXIT_LIMIT_S + 15.0
 _POLL_S = 0.002
 _links: dict[tuple[str, int], tuple[float, channel.Channel]] = {}
 """Open connections by the session's folder and this process's id, with the time of the session's start."""
+
+
+class NamesChanged(LaunchError):
+    """The session has refused a cell, because the names of its ranks have changed since they were read."""
 
 
 def existing(name: str) -> StoredSession:
@@ -107,10 +121,12 @@ def _refuse_elsewhere(session: StoredSession) -> None:
 
 
 def deliver(session: StoredSession, more: Mapping[str, Any]) -> Callable[[RunFolder], None]:
-    """Return the function that hands a cell's folder to the session. It raises LaunchError."""
+    """Return the function that hands a cell to the session. It raises LaunchError and NamesChanged."""
 
     def send(place: RunFolder) -> None:
-        ask(session, {"ask": "cell", "folder": str(place.path), **more})
+        answer = ask(session, {"ask": "cell", "folder": str(place.path), **more})
+        if answer.get("changed"):
+            raise NamesChanged(f"the names of the session {session.name!r} have changed")
 
     return send
 

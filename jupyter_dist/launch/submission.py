@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from .. import backends, folder
@@ -23,6 +24,7 @@ from ..record import reader, run_labels
 from ..search.spec import Search
 from ..worker import keras
 from ..worker.file_locks import locked
+from ..worker.session import place as session_place
 from . import template
 
 __all__ = ["Request", "dry_run", "launch", "launch_watch", "remove_on_failure", "resume", "start_supervisor"]
@@ -71,7 +73,10 @@ def launch(
     have started. Then the run stays, and ends.
     """
     root = folder.runs_root()
-    place = _create(root, request, payload)
+    prepared = None
+    if deliver is not None and request.session is not None and request.session["ranks"] is None:
+        prepared = session_place.sessions_root(root) / request.session["name"] / session_place.NEXT
+    place = _create(root, request, payload, prepared)
     # If this process is killed while it writes, the lock is free, and `clean` removes the folder.
     with remove_on_failure(place, BaseException), locked(place.resume_lock):
         _write(place, request, payload)
@@ -157,7 +162,7 @@ def resume(place: RunFolder) -> bool:
     return True
 
 
-def _create(root: Any, request: Request, payload: Payload) -> RunFolder:
+def _create(root: Any, request: Request, payload: Payload, prepared: Path | None) -> RunFolder:
     existing = next((path for path in (root, *root.parents) if path.exists()), root)
     free = shutil.disk_usage(existing).free
     # In addition to the payload, a run needs space for its state and for each rank's first lines.
@@ -170,7 +175,7 @@ def _create(root: Any, request: Request, payload: Payload) -> RunFolder:
     for _ in range(20):
         run_id = folder.new_id()
         if not (root / run_id).exists():
-            return folder.create(root, run_id, 0 if request.search else request.world_size)
+            return folder.create(root, run_id, 0 if request.search else request.world_size, prepared)
     raise LaunchError(f"no free run id in {str(root)!r}; try again.")
 
 

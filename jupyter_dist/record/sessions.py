@@ -16,7 +16,7 @@ from ..worker import listing
 from ..worker.process_identity import boot_id, start_ticks
 from ..worker.session import place
 
-__all__ = ["StoredSession", "find_session", "list_sessions", "session_folder", "take_end"]
+__all__ = ["StoredSession", "find_session", "known_names", "list_sessions", "session_folder", "take_end"]
 
 _SILENCE_S = 60.0
 """If its heartbeat is older than this, a session on another host counts as dead."""
@@ -60,6 +60,20 @@ def find_session(name: str) -> StoredSession | None:
             return None
         about = json.loads((path / place.ABOUT).read_bytes())
         return StoredSession(path, about) if _lives(about) else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def known_names(session: StoredSession) -> dict[str, Any] | None:
+    """Return what is known of the names of a session's ranks; None if its supervisor must be asked.
+
+    The file changes at the end of each cell. The supervisor checks its `number` when the next cell arrives.
+    """
+    if session.about["runs"] is not None or session.about["queued"]:
+        return None
+    try:
+        known: dict[str, Any] = json.loads((session.path / place.NAMES).read_bytes())
+        return known if known["session"] == session.about["id"] else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

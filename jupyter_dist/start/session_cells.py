@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from ..capture.session.choice import Choice
 from ..errors import InputError
 from ..launch import session_link
 from ..plan.run_plan import Plan
-from ..record.sessions import StoredSession, find_session, take_end
+from ..record.sessions import StoredSession, find_session, known_names, take_end
 from ..showing import display
 from . import session_default, session_plan
 from .origin import Origin
@@ -206,13 +207,23 @@ def _start(
                 session_link.wait_until_open(plan.run.session, run.folder)
                 return run
     plan = _plan_of(found, plan)
-    about = _ask_about(found, plan, code.prepare)
+    known = None if plan.run.ranks or plan.run.session_restart == "all" else known_names(found)
+    if known is not None:
+        with contextlib.suppress(session_link.NamesChanged):
+            return _send(plan, origin, source, code, found, known)
+    return _send(plan, origin, source, code, found, _ask_about(found, plan, code.prepare))
+
+
+def _send(
+    plan: Plan, origin: Origin, source: str, code: _Code, found: StoredSession, about: Mapping[str, Any]
+) -> Run:
+    """Send a cell to a session. `about`: what is known of the names of its ranks."""
     choice = code.choose(plan, about)
     payload = code.capture(plan, choice)
     for note in choice.notes:
         display.tell(f"note: {note}")
     more = {"sent": choice.sent, "seen": choice.seen, "together": choice.together, "needs": choice.needs}
-    deliver = session_link.deliver(found, more)
+    deliver = session_link.deliver(found, {**more, "number": about.get("number")})
     facts = {**_facts(plan, None), "owned": sorted(payload.words.intersection(about["owned"]))}
     return launch_payload(payload, plan, source, origin, facts, deliver)
 

@@ -33,11 +33,14 @@ from .pickling.lazy_names import LazyNames
 from .pickling.unpickling import HERE, Unpickler, Writer
 
 __all__ = [
+    "CELL_FORMAT",
     "HERE",
     "ContainerError",
     "Dumped",
+    "OtherFormat",
     "Trace",
     "UntrustedContainer",
+    "check_format",
     "dump",
     "link_or_copy",
     "load",
@@ -50,12 +53,18 @@ __all__ = [
 ]
 
 VERSION = 1
+CELL_FORMAT = 2
+"""The format of a payload's header, as far as ranks read it: raise it if ranks need another key."""
 _ALIGN = 64
 _MAP_FROM = 1 << 20  # a smaller file is cheaper to copy than to map, and a copy keeps no file open
 
 
 class ContainerError(Exception):
     """The file is not a container, or is only a part of one."""
+
+
+class OtherFormat(ContainerError):
+    """Another version of jupyter-dist has made the payload."""
 
 
 class UntrustedContainer(ContainerError):
@@ -131,6 +140,16 @@ def read_header(path: Path) -> dict[str, Any]:
     """
     with _open(path) as file:
         return _header(file, path)
+
+
+def check_format(header: Mapping[str, Any], *, oldest: int) -> None:
+    """Raise OtherFormat if a rank cannot run a payload. `oldest`: the first format that the rank can run."""
+    if not oldest <= header.get("format", 1) <= CELL_FORMAT:
+        raise OtherFormat(
+            "This rank cannot run the cell. The notebook's kernel and the rank have different versions of "
+            "jupyter-dist, because it was updated meanwhile. Restart the kernel, end a session with "
+            "`%dist close`, then run the cell again"
+        )
 
 
 def writer_of(header: Mapping[str, Any]) -> Writer:

@@ -958,3 +958,17 @@ def test_a_note_names_an_object_of_an_earlier_class(notebook: Notebook) -> None:
     )
     for innocent in ("result = net", "result = Net()", "result = isinstance(fresh, Net)"):
         assert notebook.capture(innocent).notes == ()
+
+
+READ_BY_RANKS = {
+    *("argv", "assigns", "filename", "flags", "format", "kind", "labels", "legacy_keras"),
+    *("legacy_keras_if_several", "logical_cpus", "names", "origins", "settings", "source", "sources"),
+    *("spanning_strategy", "submodules", "sys_path", "unnamed", "writes"),
+}
+
+
+def test_ranks_know_the_header_of_a_cell_by_the_number_of_its_format(tmp_path: Path) -> None:
+    header = capture_cell("1", {}, label="In[1]", directory=tmp_path).header
+    assert (header["format"], {*header}) == (2, READ_BY_RANKS), (
+        "raise payload.CELL_FORMAT if ranks need a key that an earlier kernel does not write"
+    )

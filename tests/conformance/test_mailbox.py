@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_dist.conformance import BackendConformance, Target
+from jupyter_dist.conformance import BackendConformance, SessionConformance, Target
 from tests.rigs.mailbox.platform import camp
 
 
@@ -17,4 +17,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 class TestMailbox(BackendConformance):
+    pass
+
+
+class TestMailboxSession(SessionConformance):
     pass

@@ -15,7 +15,7 @@ from jupyter_dist.job import State
 from jupyter_dist.launch import session_link
 from jupyter_dist.record import reader
 from jupyter_dist.record.sessions import find_session, session_folder
-from jupyter_dist.worker import layout
+from jupyter_dist.worker import layout, payload
 from jupyter_dist.worker.process_identity import start_ticks
 from jupyter_dist.worker.session import channel
 from tests.rigs.stopwatch import Stopwatch
@@ -139,6 +139,18 @@ def test_a_message_of_another_version_is_answered(notebook: Notebook) -> None:
     assert session is not None
     with pytest.raises(LaunchError, match="another version of jupyter-dist"):
         session_link.ask(session, {"ask": "cell"})
+    assert notebook.results("held") == [1]
+
+
+@pytest.mark.parametrize("number", [1, payload.CELL_FORMAT + 1])
+def test_a_cell_of_another_version_is_refused_and_the_rank_stays(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    notebook.cell("held = 1", "--session -np 1")
+    with monkeypatch.context() as other:
+        other.setattr(payload, "CELL_FORMAT", number)
+        error = notebook.fails("held")
+    assert "The notebook's kernel and the rank have different versions of jupyter-dist" in str(error)
     assert notebook.results("held") == [1]
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jupyter_dist.record import reader
+from jupyter_dist.record.sessions import session_folder
+from jupyter_dist.worker.session import place
 
 from .conftest import Notebook
 
@@ -202,6 +204,19 @@ def test_a_deleted_name_comes_from_the_notebook_again(notebook: Notebook) -> Non
     assert notebook.results("word = 'rank'; word", "--session -np 2") == ["rank", "rank"]
     assert notebook.results("del word\n'word' in globals()") == [False, False]
     assert notebook.results("word") == ["notebook", "notebook"]
+
+
+def test_a_notebook_that_knows_only_earlier_names_asks_for_the_present_ones(notebook: Notebook) -> None:
+    notebook.plain("lr = 1")
+    notebook.cell("1", "--session -np 1")
+    file = session_folder("main") / place.NAMES
+    before = file.read_bytes()
+    assert notebook.results("lr") == [1]
+    notebook.cell("lr = 5")
+    file.write_bytes(before)  # as if a full disk had kept the session from writing it
+    assert notebook.results("lr") == [5]
+    file.unlink()
+    assert notebook.results("lr") == [5]
 
 
 def test_what_a_cell_imports_and_defines_stays(notebook: Notebook) -> None:

@@ -17,6 +17,7 @@ import numpy
 import pytest
 
 import jupyter_dist
+from jupyter_dist import magics
 from jupyter_dist.commands import session_commands
 from jupyter_dist.commands.completion import complete
 from jupyter_dist.conformance.deadlines import PATIENCE_S, wait_until
@@ -136,6 +137,23 @@ def test_a_running_session_is_used_whatever_cluster_the_notebook_uses(notebook: 
     run = notebook.cell("held")
     assert list(run.results) == [1, 1]
     assert (run.job.backend, run.job.cluster) == ("local", None)
+
+
+def test_a_cell_uses_the_plan_of_the_last_one_until_the_notebook_uses_another_cluster(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook.plain("%dist clusters add patient --backend local --stop-grace 77")
+    notebook.cell("held = 1", "--session -np 1")
+    notebook.cell("held")
+    with monkeypatch.context() as no_plan:
+        no_plan.delattr(magics, "make_plan")
+        assert notebook.results("held") == [1]
+        with pytest.raises(NameError, match="make_plan"):
+            notebook.plain("%%distribute --session --ranks 0\nheld")
+    notebook.plain("%dist use patient")
+    assert notebook.cell("held").job.stop_grace_s == 77
+    notebook.plain("%dist use local")
+    assert notebook.cell("held").job.stop_grace_s is None
 
 
 def test_the_hint_on_a_name_that_only_other_ranks_have(notebook: Notebook) -> None:
@@ -263,6 +281,21 @@ def test_a_cell_in_the_queue_uses_what_the_cell_before_it_makes(notebook: Notebo
     second = notebook.cell("seen, lr", "--session --detach")
     gate.touch()
     assert list(second.wait().results) == [([1, 2], 2)]
+
+
+def test_a_cell_moves_the_folder_that_its_session_has_made(
+    notebook: Notebook, wait_for: Callable[..., Any]
+) -> None:
+    notebook.cell("1", "--session -np 2")
+    made = session_folder("main") / place.NEXT
+    for line, moves in (("--session", True), ("--session --ranks 1", False)):
+        wait_for(made.is_dir, "the folder of the next cell")
+        inode = made.stat().st_ino
+        folder = notebook.cell("print(2)", line).folder.path
+        assert (folder.stat().st_ino == inode) is moves
+        assert folder.stat().st_mode & 0o777 == 0o700
+    notebook.plain("%dist close")
+    assert not made.exists()
 
 
 def test_an_idle_session_ends(notebook: Notebook, wait_for: Callable[..., Any]) -> None:

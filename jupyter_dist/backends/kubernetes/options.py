@@ -346,8 +346,6 @@ class KubernetesOptions(OtherPythonOptions, ElasticOptions):
 
     @property
     def no_session(self) -> str | None:
-        if self.mailbox is not None:
-            return "--mailbox does not work with --session, whose messages need a fast connection"
         if self.kind not in ("job", "pytorchjob"):
             return f"--kind {self.kind} does not work with --session, which needs --kind job"
         return super().no_session

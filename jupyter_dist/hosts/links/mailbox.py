@@ -210,8 +210,7 @@ class Mailbox:
                 backoff_s = min(backoff_s * 2, 4.0)
                 continue
             self._trouble, backoff_s = None, 0.2
-            brisk = any(link.brisk for link in self._links)
-            self.wake.wait(_BRISK_LOOK_S if brisk else _LOOK_S)
+            self.wake.wait(_BRISK_LOOK_S if any(link.brisk for link in self._links) else _LOOK_S)
             self.wake.clear()
 
     def _turn(self) -> None:
@@ -245,7 +244,7 @@ class MailboxLink:
         self._mailbox, self._wish = mailbox, dict(wish)
         self.stage: str | None = None
         self.up = self.opened = False
-        self.sent = self.to_send = self.waiting = 0
+        self.sent = self.to_send = 0
         self.session = ""
         self._lock = threading.Lock()
         self._sign = self._asked = time.monotonic()
@@ -255,7 +254,7 @@ class MailboxLink:
         self._mode = mode
         self._out: deque[bytes] = deque()
         self._posting: tuple[str, bytes] | None = None
-        self._number = 0
+        self._number = self.waiting = 0
         self._inbox = SessionOrder()
         self._cutter = Frames()
         self._came: list[Frame] = []
@@ -284,6 +283,7 @@ class MailboxLink:
             return
         with self._lock:
             self._out.append(encode(header, len(body)) + body)
+            self.waiting += len(self._out[-1])
         if header.get("do") != "ping":
             self._asked = time.monotonic()
             self._mailbox.wake.set()
@@ -309,8 +309,7 @@ class MailboxLink:
             return []
         self._mailbox.wake_pipe.clear()
         with self._lock:
-            came, self._came = self._came, []
-            why = self._why
+            came, self._came, why = self._came, [], self._why
         frames = []
         for header, body in came:
             if header.get("is") == "refused":
@@ -354,7 +353,8 @@ class MailboxLink:
             store.put(*posting)  # a retry writes the same content to the same name
             with self._lock:
                 if self._posting == posting:
-                    self._posting = None
+                    self._posting, self.waiting = None, sum(map(len, self._out))
+            self._mailbox.wake_pipe.wake()  # files of a session's cell wait for room
 
     def collect(self, store: BulkStore, numbers: Sequence[int]) -> list[str]:
         """Read the next objects in order. Returns the names of all objects that can be removed.

@@ -40,6 +40,7 @@ class _Carrier:
         self._failed: Failure | None = None
         self._backend: Backend | None = None
         self._job = Job.from_json(json.loads(folder.job.read_bytes()))
+        folder.id = self._job.id  # a session's folder has the session's name, which others also use
         try:
             self._backend = backends.load(self._job.backend)
         except BaseException as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import select
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -21,6 +22,8 @@ from .ranks import KeptRank, Ranks
 __all__ = ["CellCaller", "Preparation", "Request"]
 
 _CLOSE_LIMIT_S = 30.0
+_RANKS_FIRST_S = 0.002
+"""How long the supervisor leaves the cores to the ranks when a cell begins, unless they have news."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,6 +262,7 @@ class CellCaller:
         notes = [*first.notes, *(_both_changed(name, self._request.job) for name in sorted(mutated))]
         folder, began, processes = self._request.folder, time.time(), self._ranks.processes
         self._running = True
+        messages = {}
         for rank in self._request.ranks:
             on_start = [processes.path(rank, folder, Path(each)) for each in first.on_start]
             state = self._ranks.all[rank].state
@@ -266,24 +270,25 @@ class CellCaller:
             self._states[rank] = RankState(
                 rank, State.RUNNING, state.pid, state.host, state.local_rank, started=began
             )
-            self._ranks.send(
-                rank,
-                {
-                    "do": "cell",
-                    "run": run,
-                    "folder": layout.rank_path(run, 0, rank),
-                    "env": {
-                        **first.env,
-                        "JUPYTER_DIST_RUN": run,
-                        "JUPYTER_DIST_RUN_ID": folder.id,
-                    },
-                    "keep": sorted(own | self._has_already(self._ranks.all[rank])),
-                    "reopen": first.reopen,
-                    "tells": rank == self._request.ranks[0],
-                    "notes": notes if rank == self._request.ranks[0] else (),
-                    "on_start": on_start if rank in first.fresh else (),
+            messages[rank] = {
+                "do": "cell",
+                "run": run,
+                "folder": layout.rank_path(run, 0, rank),
+                "env": {
+                    **first.env,
+                    "JUPYTER_DIST_RUN": run,
+                    "JUPYTER_DIST_RUN_ID": folder.id,
                 },
-            )
+                "keep": sorted(own | self._has_already(self._ranks.all[rank])),
+                "reopen": first.reopen,
+                "tells": rank == self._request.ranks[0],
+                "notes": notes if rank == self._request.ranks[0] else (),
+                "on_start": on_start if rank in first.fresh else (),
+            }
+        for rank, message in messages.items():
+            self._ranks.send(rank, message)
+        # The machine may have too few cores for the ranks and this process.
+        select.select([self._fileno], [], [], _RANKS_FIRST_S)
 
     def _stop(self, handle: Mapping[str, Any], *, kill: bool) -> None:
         self._tell(signal.SIGKILL if kill else signal.SIGTERM)

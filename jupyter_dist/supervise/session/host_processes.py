@@ -30,6 +30,8 @@ _RELEASE_S = 20.0
 class HostProcesses:
     """See `SessionProcesses`. The backend has the call `exchange` (backends/hosted_session.py)."""
 
+    here = False
+
     def __init__(self, job: Job, folder: RunFolder) -> None:
         # An agent sends what is missing here. The files of an earlier session with this name are others.
         shutil.rmtree(folder.path / layout.ATTEMPTS, ignore_errors=True)

@@ -23,6 +23,8 @@ __all__ = ["LocalProcesses", "SessionProcesses", "processes_of"]
 class SessionProcesses(Protocol):
     """The processes of a session's ranks, and the way to them."""
 
+    here: bool
+    """Whether the ranks write into the folders of this machine themselves."""
     detail: str | None
     """What the ranks wait for, or which host does not answer."""
     failed: str | None
@@ -104,6 +106,7 @@ class SessionProcesses(Protocol):
 class LocalProcesses:
     """Processes of this machine, whose connections the session's server accepts itself."""
 
+    here = True
     failed: str | None = None
     not_kept: str | None = None
     has_news = False

@@ -31,6 +31,8 @@ from ..status_writer import log, open_log
 from ..wakeup import Wakeup
 from .cell import CellCaller, Request
 from .cell_run import CellRun, Waiting
+from .known_names import KnownNames
+from .next_folder import NextFolder
 from .ranks import Ranks
 from .recovery import Recovery
 
@@ -76,11 +78,13 @@ class Server:
         if answers is not None:
             self._selector.register(answers, selectors.EVENT_READ)
         self._waiting: list[Waiting] = []
+        self._answers: list[tuple[Any, Mapping[str, Any]]] = []
+        """Answers to kernels, which are sent after the ranks have received the cell."""
         self._present: CellRun | None = None
         self._idle_since = time.time()
         self._beaten = 0.0
-        self._seen: dict[str, str] = {}
-        """Digests of the notebook's values of names that belong to the ranks, when a cell last used them."""
+        self._names = KnownNames(path, self._id, self.ranks)
+        self._next = NextFolder(path, job.world_size, here=self.ranks.processes.here)
         self.write()
 
     def _terminate(self) -> None:
@@ -89,14 +93,10 @@ class Server:
     def fail(self, error: BaseException) -> None:
         self._ending, self._failed = self._ending or f"it failed: {error}", True
 
-    def start_ranks(self) -> None:
-        self.ranks.start()
-        self.guard.watch(self.ranks.pids)
-
     def take(self, folder: RunFolder, job: Job, lock: Lock, message: Mapping[str, Any]) -> None:
         """Take a cell into the queue."""
         self._cells.add(folder.id)
-        self._seen.update(message.get("seen", {}))
+        self._names.see(message.get("seen", {}))
         request = Request.of(folder, job, self.job.world_size, message)
         ahead = self._ahead()
         at_once = not ahead and self.ranks.ready(request.ranks)
@@ -116,6 +116,7 @@ class Server:
             if self._waiting:
                 self._run_next()
                 continue
+            self._next.make()
             self.turn(_TURN_S)
             if self.ranks.processes.failed is not None:
                 self._ending, self._failed = self.ranks.processes.failed, True
@@ -140,6 +141,7 @@ class Server:
             if cell.caller.began:
                 self.ranks.kill(range(self.job.world_size))
         finally:
+            self._send_answers()
             self._recovery.broken |= cell.failed
             self._present = None
             self._idle_since = time.time()
@@ -156,6 +158,7 @@ class Server:
                 open_log(self._log)
 
     def began(self) -> None:
+        self._send_answers()
         self.write()
 
     @property
@@ -249,26 +252,20 @@ class Server:
                     f"({type(error).__name__}: {error}). Perhaps the session runs another version of "
                     f"jupyter-dist. Close it with `%dist close {self._name}`, then run the cell again"
                 }
+            self._answers.append((link, answer))
+            if self._present is not None or not self._waiting:
+                self._send_answers()
+
+    def _send_answers(self) -> None:
+        while self._answers:
+            link, answer = self._answers.pop(0)
             with contextlib.suppress(OSError):
                 link.send(answer)
 
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
         asked = message.get("ask")
         if asked == "about":
-            chosen = message.get("ranks")
-            ranks = (
-                range(self.job.world_size)
-                if chosen is None
-                else [r for r in chosen if r < self.job.world_size]
-            )
-            anew = message.get("restart") == "all" and bool(self.ranks.dead(ranks))
-            return {
-                **self.about(),
-                "owned": [] if anew else sorted(self.ranks.owned()),
-                "sent": {} if anew else self.ranks.sent(list(ranks)),
-                "seen": self._seen,
-                "uses": {} if anew else self.ranks.uses(list(ranks)),
-            }
+            return self._names.of(message.get("ranks"), restart=message.get("restart"))
         if asked == "cell":
             return self._take_cell(message)
         if asked == "on_start":
@@ -293,7 +290,7 @@ class Server:
         except DistError as error:
             return {"error": str(error)}
         self.ranks.lost = {rank: [] for rank in everyone}
-        self._seen.clear()
+        self._names.forget()
         self._recovery.broken = True
         self.guard.watch(self.ranks.pids)
         self.write()
@@ -309,6 +306,9 @@ class Server:
         lock = try_lock(folder.resume_lock)
         if lock is None:
             return {"error": f"another process already runs {folder.id}"}
+        if message.get("number") is not None and not self._names.are(message["number"]):
+            lock.release()
+            return {"changed": True}
         self.take(folder, job, lock, message)
         return {"ok": True}
 
@@ -333,6 +333,8 @@ class Server:
 
     def write(self) -> None:
         self._beaten = time.monotonic()
+        if self._present is None:
+            self._names.write()
         try:
             write_json(self._path / place.ABOUT, self.about())
         except OSError as error:  # on a full disk the session continues
@@ -342,6 +344,7 @@ class Server:
     def end(self) -> None:
         """End the ranks, after their exit handlers, and all cells that wait."""
         log(f"the session ends: {self._ending}")
+        self._send_answers()
         for waiting in self._waiting:
             waiting.refuse(
                 f"the session {self._name} has ended: {self._ending}",
@@ -366,9 +369,10 @@ class Server:
         if self._ending != _CLOSED:  # the next cell with this name tells the user
             with contextlib.suppress(OSError):
                 write_json(self._path / place.ENDED, {"why": self._ending, "at": time.time()})
-        for name in (place.SOCKET, place.ABOUT):
+        for name in (place.SOCKET, place.ABOUT, place.NAMES):
             with contextlib.suppress(OSError):
                 (self._path / name).unlink()
+        self._next.remove()
 
 
 def serve(folder: RunFolder, job: Job, lock: Lock, *, warm: bool, prepared: int | None) -> None:
@@ -383,7 +387,8 @@ def serve(folder: RunFolder, job: Job, lock: Lock, *, warm: bool, prepared: int 
     server = Server(job, path, warm, prepared)
     server.take(folder, job, lock, job.session)
     try:
-        server.start_ranks()
+        server.ranks.start()
+        server.guard.watch(server.ranks.pids)
         server.run()
     except BaseException as error:
         log(traceback.format_exc())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import os
 import sys
 import types
@@ -45,14 +46,23 @@ class ByName:
         self._places: dict[int, tuple[str, str]] | None = None
         self._at_home: dict[int, namespaces.Placed] | None = None
         self._folders: frozenset[str] | None = None
-        self._modules = sys.modules.copy()
-        self._odd = {
+
+    @functools.cached_property
+    def _modules(self) -> dict[str, Any]:
+        return sys.modules.copy()
+
+    @functools.cached_property
+    def _odd(self) -> dict[int, str]:
+        return {
             id(module): name
             for name, module in self._modules.items()
             if type(module) is not types.ModuleType and _is_odd(module)
         }
-        self.odd_kinds = {type(self._modules[name]) for name in self._odd.values()}
-        """The classes of objects that replace a module in sys.modules without being a module."""
+
+    @functools.cached_property
+    def odd_kinds(self) -> set[type]:
+        """Return the classes of objects that replace a module in sys.modules without being a module."""
+        return {type(self._modules[name]) for name in self._odd.values()}
 
     def importable(self, name: Any) -> bool:
         """Return whether another process can import the module with this name."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # a plain rank starts without the modules of sessions
 
 __all__ = ["run"]
 
+_OLDEST_FORMAT, _OLDEST_IN_SESSION = 1, 2
 _TRIED_BYTES = 1_000_000
 """The size up to which a rank unpickles its result to see whether the notebook can."""
 
@@ -57,6 +58,7 @@ def run(run_folder: Path, rank_folder: Path, kept: KeptNames | None = None) -> t
     error_report.keep_room(rank_folder)
     try:
         header = payload.read_header(run_folder / layout.PAYLOAD)
+        payload.check_format(header, oldest=_OLDEST_FORMAT if kept is None else _OLDEST_IN_SESSION)
         labels = dict(header["labels"])
         value = None
         with contextlib.suppress(steps.Enough), debugger.Prompting(run_folder, rank_folder, header):

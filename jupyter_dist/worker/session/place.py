@@ -1,6 +1,8 @@
 """The files of a session. Only this module spells their names.
 
     RUNS/sessions/NAME/session.json     what the session is and has; written by its supervisor only
+    RUNS/sessions/NAME/names.json       what a kernel has to know of the ranks' names; written as session.json
+    RUNS/sessions/NAME/next             an empty folder for the run of the next cell, which a kernel moves
     RUNS/sessions/NAME/.start.lock      locked by a kernel while it starts the session
     RUNS/sessions/NAME/life.lock        locked by the session's supervisor until it ends
     RUNS/sessions/NAME/cells.sock       the socket on which the supervisor accepts kernels and ranks
@@ -20,6 +22,8 @@ from pathlib import Path
 __all__ = ["is_name", "sessions_root"]
 
 ABOUT = "session.json"
+NAMES = "names.json"
+NEXT = "next"
 START_LOCK = ".start.lock"
 LIFE_LOCK = "life.lock"
 SOCKET = "cells.sock"

@@ -14,12 +14,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import queue
+import selectors
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -80,38 +80,81 @@ class _Requests:
             self._present = None
 
 
+class _Inbox:
+    """The supervisor's messages. The main thread reads them itself when it waits for one.
+
+    A thread reads them at all other times, also while the main thread waits in a collective.
+    """
+
+    def __init__(self, link: channel.Channel, leave: Callable[[str, int], None]) -> None:
+        """`leave`: signals a cell. Either thread calls it."""
+        self._link, self._leave = link, leave
+        self._pid = os.getpid()
+        self._reading = threading.Lock()
+        self._arrived: list[dict[str, Any]] = []
+        """Messages for the main thread that the other thread has read."""
+        # The thread stays in `select`. The link is registered in its turns only: see epoll(7) and kqueue(2).
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(link, selectors.EVENT_READ)
+        threading.Thread(target=self._listen, name="jupyter-dist-session", daemon=True).start()
+
+    def next(self) -> dict[str, Any]:
+        """Return the next message for the main thread. Blocks."""
+        with self._reading:
+            self._selector.unregister(self._link)
+        while not self._arrived:
+            self._take(self._link.receive())
+        self._selector.register(self._link, selectors.EVENT_READ)
+        return self._arrived.pop(0)
+
+    def _listen(self) -> None:
+        while True:
+            self._selector.select()
+            with self._reading:
+                if not self._selector.select(0):
+                    continue  # the main thread has read the message
+                messages = self._link.arrived()
+                for message in [None] if messages is None else messages:
+                    self._take(message)
+
+    def _take(self, message: dict[str, Any] | None) -> None:
+        if message is None or os.getpid() != self._pid:
+            os._exit(1)  # the supervisor has ended, and the guard ends the other processes
+        if message["do"] == "leave":
+            self._leave(message["of"], message["signal"])
+        else:
+            self._arrived.append(message)
+
+
 class _Rank:
     def __init__(self, link: channel.Channel) -> None:
         self._link = link
         self._pid = os.getpid()
         self._names = KeptNames()
-        self._messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._sending = threading.Lock()
         self._requests = _Requests()
+        self._inbox = _Inbox(link, self._requests.signal)
         self._gpu_error: str | None = None
         """An error of the GPU that lasts as long as this process. The rank ends with it."""
         self._closed = False
         """Whether the groups are closed since the last cell."""
         self._notes: list[str] = []
         """Notes on groups that were closed, until a cell's events show them."""
-        self._reader = threading.Thread(target=self._read, name="jupyter-dist-session", daemon=True)
-        self._reader.start()
         self._threads = thread_output.install()
 
     def serve(self) -> None:
-        self._send({"rank": int(os.environ["RANK"]), "pid": self._pid})
+        self._link.send({"rank": int(os.environ["RANK"]), "pid": self._pid})
         while True:
-            message = self._messages.get()
+            message = self._inbox.next()
             if message["do"] == "end":
                 return
             if message["do"] == "check":
-                self._send({"of": message["of"], "changed": self._names.changed(message["names"])})
+                self._link.send({"of": message["of"], "changed": self._names.changed(message["names"])})
                 continue
             if message["do"] == "close":
                 if not self._closed:
                     self._group(closed=True)
                 self._closed = True
-                self._send({"of": message["of"], "closed": True})
+                self._link.send({"of": message["of"], "closed": True})
                 continue
             code, orderly = self._run(message)
             if os.getpid() != self._pid or self._gpu_error is not None:  # a process that the cell has forked
@@ -168,7 +211,7 @@ class _Rank:
             "gpu_memory": _gpu_memory(),
             "prepared": not self._names.first,
         }
-        self._send(done)
+        self._link.send(done)
         if debugger.forget() or failed:
             gc.collect()  # an error and its frames refer to each other, and to what the cell has made
         return code, orderly
@@ -196,21 +239,6 @@ class _Rank:
             for note in notes:
                 writer.note(note)
             self._notes = []
-
-    def _send(self, message: Mapping[str, Any]) -> None:
-        with self._sending:
-            self._link.send(message)
-
-    def _read(self) -> None:
-        """Read the supervisor's messages in a thread of its own, also while a collective waits."""
-        while True:
-            message = self._link.receive()
-            if message is None or os.getpid() != self._pid:
-                os._exit(1)  # the supervisor has ended, and the guard ends the other processes
-            if message["do"] == "leave":
-                self._requests.signal(message["of"], message["signal"])
-            else:
-                self._messages.put(message)
 
 
 def _gpu_memory() -> int | None:

@@ -14,12 +14,15 @@ from typing import Any
 import pytest
 import yaml
 
+from jupyter_dist.agent.mailbox_objects import MOST_BYTES
 from jupyter_dist.backends.kubernetes.mailbox import number_of
+from jupyter_dist.conformance.kept_ranks import KeptSession
 from jupyter_dist.conformance.run_control import Runs, story, wait_until
 from jupyter_dist.conformance.target import Target
 from jupyter_dist.errors import InputError
 from jupyter_dist.job import State
 from jupyter_dist.record import reader
+from jupyter_dist.record.sessions import find_session
 from jupyter_dist.showing.run import Run
 from jupyter_dist.worker import layout
 from tests.rigs.kubernetes.control_plane import (
@@ -136,6 +139,22 @@ def test_no_line_is_lost_or_doubled_when_the_supervisor_is_killed(
     wait_for(lambda: not plane.pods() and not secrets_of(plane), what="all that was made to be gone")
     folder = Path(runs.target.flags["mailbox"])
     assert {path.parts[-2] for path in folder.rglob("*") if path.is_file()} == {"code"}
+
+
+def test_a_session_keeps_values_and_its_mail_has_the_sessions_id(plane: Plane, runs: Runs) -> None:
+    with runs.here():
+        session = KeptSession(runs)
+        try:
+            size = 3 * MOST_BYTES
+            assert session.results("held = [sent]\nlen(sent)", {"sent": os.urandom(size)}) == [size] * 2
+            found = find_session(session.name)
+            assert found is not None
+            there = {path.name for path in Path(runs.target.flags["mailbox"]).iterdir()}
+            assert there == {"code", found.about["id"]}
+            assert session.results("len(held[0])") == [size] * 2
+        finally:
+            session.close()
+        runs.gone(*session.ranks)
 
 
 def test_pods_that_replace_others_have_mail_of_their_own(plane: Plane, runs: Runs) -> None:

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,11 +45,14 @@ class TentsOptions(Options):
 class Tents:
     name: ClassVar[str] = "tents"
     options: ClassVar[type[Options]] = TentsOptions
-    capabilities: ClassVar[Capabilities] = Capabilities(outlives=True, apart=True, visible=False)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        outlives=True, apart=True, visible=False, interrupts=True, sessions=True
+    )
     poll_interval_s: ClassVar[float] = 0.1
 
     def __init__(self) -> None:
         self._hosted = Hosted(self._hosting)
+        self._lock = threading.Lock()
         self._mailbox: Mailbox | None = None
         self._children: list[subprocess.Popen[bytes]] = []
         self._started = True  # a new object is asked only for runs whose hosts were started
@@ -109,6 +113,12 @@ class Tents:
 
     def ask(self, job: Job, folder: RunFolder, handle: Any, rank: int | None, verb: str) -> None:
         self._hosted.ask(job, folder, handle, rank, verb)
+
+    def exchange(
+        self, job: Job, folder: RunFolder, handle: Any, wishes: Any, wait_s: float
+    ) -> dict[str, Any]:
+        with self._hosted.session.hurry(wishes), self._lock:
+            return self._hosted.exchange(job, folder, handle, wishes, wait_s)
 
     def release(self, job: Job, folder: RunFolder, handle: Any) -> None:
         self._hosted.release(job, folder, handle)

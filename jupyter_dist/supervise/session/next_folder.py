@@ -1,0 +1,44 @@
+"""The folder for the run of a session's next cell, with the files that all ranks open at once.
+
+To make them is slow on a busy disk, so the supervisor does it between cells. A cell of some ranks does not
+use the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+from ...folder import RunFolder, open_private, prepare
+from ...worker import layout
+from ...worker.session import place
+
+__all__ = ["NextFolder"]
+
+_OF_A_RANK = (layout.OUTPUT, layout.EVENTS, layout.STACKS, layout.hidden(layout.ERROR))
+
+
+class NextFolder:
+    """`path`: the session's folder. `here`: whether its ranks write into the run's folder themselves."""
+
+    def __init__(self, path: Path, world_size: int, here: bool) -> None:
+        self._path, self._world_size, self._here = path / place.NEXT, world_size, here
+        self._incomplete = RunFolder(path / f".{place.NEXT}")
+        self.remove()  # that of an earlier session with other ranks
+
+    def make(self) -> None:
+        """Make the folder, unless it exists. On a full disk, the kernel makes its own."""
+        if os.path.isdir(self._path):
+            return
+        with contextlib.suppress(OSError):
+            prepare(self._incomplete, self._world_size)
+            for rank in range(self._world_size if self._here else 0):
+                for name in _OF_A_RANK:
+                    os.close(open_private(self._incomplete.rank(0, rank).path / name, os.O_WRONLY))
+            os.rename(self._incomplete.path, self._path)  # a kernel sees the whole folder or none
+
+    def remove(self) -> None:
+        for path in (self._path, self._incomplete.path):
+            shutil.rmtree(path, ignore_errors=True)
