@@ -212,6 +212,7 @@ def create(root: Path, run_id: str, world_size: int, prepared: Path | None = Non
     folder = RunFolder(root / run_id)
     if prepared is not None:
         with contextlib.suppress(OSError):
+            os.utime(prepared)  # `clean` removes an old folder without a job
             os.rename(prepared, folder.path)
             return folder
     try:

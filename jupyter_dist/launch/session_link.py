@@ -124,7 +124,8 @@ def deliver(session: StoredSession, more: Mapping[str, Any]) -> Callable[[RunFol
     """Return the function that hands a cell to the session. It raises LaunchError and NamesChanged."""
 
     def send(place: RunFolder) -> None:
-        answer = ask(session, {"ask": "cell", "folder": str(place.path), **more})
+        whose = {"session": session.about["id"], "folder": str(place.path)}
+        answer = ask(session, {"ask": "cell", **whose, **more})
         if answer.get("changed"):
             raise NamesChanged(f"the names of the session {session.name!r} have changed")
 

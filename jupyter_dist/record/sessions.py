@@ -69,7 +69,7 @@ def known_names(session: StoredSession) -> dict[str, Any] | None:
 
     The file changes at the end of each cell. The supervisor checks its `number` when the next cell arrives.
     """
-    if session.about["runs"] is not None or session.about["queued"]:
+    if not session.is_here or session.about["runs"] is not None or session.about["queued"]:
         return None
     try:
         known: dict[str, Any] = json.loads((session.path / place.NAMES).read_bytes())

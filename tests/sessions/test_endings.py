@@ -142,6 +142,17 @@ def test_a_message_of_another_version_is_answered(notebook: Notebook) -> None:
     assert notebook.results("held") == [1]
 
 
+def test_a_cell_for_a_session_that_another_one_has_replaced_is_refused(notebook: Notebook) -> None:
+    notebook.cell("held = 1", "--session -np 1")
+    earlier = find_session("main")
+    assert earlier is not None
+    notebook.plain("%dist close")
+    run = notebook.cell("held = 2", "--session -np 1")
+    with pytest.raises(LaunchError, match="another one has its name"):
+        session_link.deliver(earlier, {})(run.folder)
+    assert notebook.results("held") == [2]
+
+
 @pytest.mark.parametrize("number", [1, payload.CELL_FORMAT + 1])
 def test_a_cell_of_another_version_is_refused_and_the_rank_stays(
     notebook: Notebook, monkeypatch: pytest.MonkeyPatch, number: int
@@ -152,6 +163,12 @@ def test_a_cell_of_another_version_is_refused_and_the_rank_stays(
         error = notebook.fails("held")
     assert "The notebook's kernel and the rank have different versions of jupyter-dist" in str(error)
     assert notebook.results("held") == [1]
+
+
+def test_a_fork_that_comes_to_the_end_of_a_cell_has_succeeded(notebook: Notebook) -> None:
+    code = "import os\npid = os.fork()\nos.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if pid else None"
+    assert notebook.results(code, "--session -np 1") == [0]
+    assert notebook.results("1") == [1]
 
 
 def test_a_plain_rank_does_not_import_the_loop_of_sessions(notebook: Notebook) -> None:

@@ -214,7 +214,10 @@ def test_a_notebook_that_knows_only_earlier_names_asks_for_the_present_ones(note
     assert notebook.results("lr") == [1]
     notebook.cell("lr = 5")
     file.write_bytes(before)  # as if a full disk had kept the session from writing it
-    assert notebook.results("lr") == [5]
+    run = notebook.cell("lr")
+    assert list(run.results) == [5]
+    assert run.job.session is not None
+    assert run.job.session["owned"] == ["lr"]  # by the earlier names, the notebook's value would travel
     file.unlink()
     assert notebook.results("lr") == [5]
 

@@ -327,9 +327,12 @@ def test_a_session_of_another_host_is_neither_used_nor_ended(notebook: Notebook)
     other.mkdir(0o700)
     about = {**mine.about, "supervisor": {**mine.about["supervisor"], "host": "elsewhere", "pid": 1}}
     (other / place.ABOUT).write_text(json.dumps({**about, "heartbeat": time.time()}))
+    (other / place.NAMES).write_bytes((mine.path / place.NAMES).read_bytes())
+    (other / place.NEXT).mkdir()
     try:
         error = notebook.fails("1", "--session other")
         assert "runs on the machine 'elsewhere'" in str(error)
+        assert (other / place.NEXT).is_dir()
         with pytest.raises(DistError, match="runs on the machine 'elsewhere'"):
             notebook.plain("%dist close other")
         assert find_session("other") is not None

@@ -6,7 +6,6 @@ use the folder.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -32,12 +31,14 @@ class NextFolder:
         """Make the folder, unless it exists. On a full disk, the kernel makes its own."""
         if os.path.isdir(self._path):
             return
-        with contextlib.suppress(OSError):
+        try:
             prepare(self._incomplete, self._world_size)
             for rank in range(self._world_size if self._here else 0):
                 for name in _OF_A_RANK:
                     os.close(open_private(self._incomplete.rank(0, rank).path / name, os.O_WRONLY))
             os.rename(self._incomplete.path, self._path)  # a kernel sees the whole folder or none
+        except OSError:
+            shutil.rmtree(self._incomplete.path, ignore_errors=True)
 
     def remove(self) -> None:
         for path in (self._path, self._incomplete.path):

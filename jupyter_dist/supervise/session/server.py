@@ -302,6 +302,11 @@ class Server:
         folder = RunFolder(Path(message["folder"]))
         if self._ending:
             return {"error": f"the session {self._name!r} is ending: {self._ending}"}
+        if message.get("session", self._id) != self._id:  # it may have other names, and other ranks
+            return {
+                "error": f"the session {self._name!r} has ended meanwhile, and another one has its name. Run "
+                "the cell again"
+            }
         job = Job.from_json(loads(folder.job.read_bytes()))
         lock = try_lock(folder.resume_lock)
         if lock is None:

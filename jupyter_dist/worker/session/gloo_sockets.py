@@ -104,7 +104,8 @@ def close_group() -> str | None:
     found = communicator()
     if found is not None:
         leave()
-        nccl_groups.leave()
+        with contextlib.suppress(Exception):  # the rank must not end: it has the names
+            nccl_groups.leave()
         with contextlib.suppress(Exception):  # the other ranks may be gone
             sys.modules["torch.distributed"].destroy_process_group()
         _sockets.clear()

@@ -103,7 +103,7 @@ class _Inbox:
         with self._reading:
             self._selector.unregister(self._link)
         while not self._arrived:
-            self._take(self._link.receive())
+            self._read()
         self._selector.register(self._link, selectors.EVENT_READ)
         return self._arrived.pop(0)
 
@@ -111,11 +111,14 @@ class _Inbox:
         while True:
             self._selector.select()
             with self._reading:
-                if not self._selector.select(0):
-                    continue  # the main thread has read the message
-                messages = self._link.arrived()
-                for message in [None] if messages is None else messages:
-                    self._take(message)
+                if self._selector.select(0):  # otherwise the main thread has read the message
+                    self._read()
+
+    def _read(self) -> None:
+        """Read once, and take all messages of it. `select` would not return for one that was read before."""
+        messages = self._link.arrived()
+        for message in [None] if messages is None else messages:
+            self._take(message)
 
     def _take(self, message: dict[str, Any] | None) -> None:
         if message is None or os.getpid() != self._pid:
@@ -158,7 +161,7 @@ class _Rank:
                 continue
             code, orderly = self._run(message)
             if os.getpid() != self._pid or self._gpu_error is not None:  # a process that the cell has forked
-                boot.end(code or 1, orderly=orderly)
+                boot.end(code, orderly=orderly)
 
     def _run(self, message: Mapping[str, Any]) -> tuple[int, bool]:
         os.environ.update(message["env"])
@@ -211,7 +214,8 @@ class _Rank:
             "gpu_memory": _gpu_memory(),
             "prepared": not self._names.first,
         }
-        self._link.send(done)
+        if self._gpu_error is None:  # otherwise the cell ends with the process: no cell is sent to this one
+            self._link.send(done)
         if debugger.forget() or failed:
             gc.collect()  # an error and its frames refer to each other, and to what the cell has made
         return code, orderly
