@@ -113,7 +113,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _chosen(words: Sequence[str]) -> list[Python]:
     """The interpreters to run."""
     by_minor = {python.minor: python for python in found(candidates())}
-    if debian_python.MINOR not in by_minor and shutil.which("apt-get"):
+    wanted = not words or debian_python.MINOR in words
+    if wanted and debian_python.MINOR not in by_minor and shutil.which("apt-get"):
         try:
             by_minor |= {python.minor: python for python in found([debian_python.made()])}
         except (OSError, subprocess.CalledProcessError) as error:

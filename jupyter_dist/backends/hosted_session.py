@@ -42,6 +42,7 @@ from ..hosts.staged_files import Shipped, run_files
 from ..hosts.start import Start
 from ..job import Job, Poll, RankState, State
 from ..worker import layout
+from ..worker.gpus import by_local_rank
 from ..worker.session import place
 from .ranks.placement import RankPlacement, taken_gpus
 from .ranks.rank_states import rank_state
@@ -184,8 +185,11 @@ class HostedSession:
             return
         if leased is not None:
             now = dict(zip(self._taken[start.host], map(str, leased["gpus"]), strict=False))
-            own = start.env["CUDA_VISIBLE_DEVICES"].split(",")
-            shown = {"CUDA_VISIBLE_DEVICES": ",".join(now.get(gpu, gpu) for gpu in own)}
+            shown = {
+                name: ",".join(now.get(gpu, gpu) for gpu in start.env[name].split(","))
+                for name in ("CUDA_VISIBLE_DEVICES", by_local_rank.SEES)
+                if name in start.env
+            }
             start = dataclasses.replace(start, env={**start.env, **leased["env"], **shown})
         self._fleet.start(0, [start])
 

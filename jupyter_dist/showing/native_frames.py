@@ -10,7 +10,10 @@ import re
 __all__ = ["NativeFrames"]
 
 _NATIVE = re.compile(
-    r"\s*(frame #\d+: |#\d+ \S.* from \S+:\d+$|Exception raised from .* \(most recent call first\):$)|"
+    r"\s*(frame #\d+: |"
+    r"#\d+ \S.* from (\?\?|\S+\.(c|cc|cpp|cu|cxx|h|hpp|S)|<frozen \w+>|"
+    r"\S+/(site-packages|jupyter_dist)/\S+)?:\d+$|"
+    r"Exception raised from .* \(most recent call first\):$)|"
     r"\[rank\d+\]:\[[EW]\d+ .*(Stack trace of the failed collective|ump debug info|dump the debug info|"
     r"to signal dumping|failure detected by watchdog|\"should dump\" flag)"
 )

@@ -138,7 +138,9 @@ export class Watcher {
     socket.onmessage = (message: MessageEvent) => {
       let changes: RunChange[];
       try {
-        changes = JSON.parse(String(message.data)) as RunChange[];
+        const said = JSON.parse(String(message.data)) as RunChange | RunChange[];
+        // A server that runs since before an update sends each change for itself.
+        changes = Array.isArray(said) ? said : [said];
       } catch {
         socket.close(); // what is shown is read anew with the next connection
         return;

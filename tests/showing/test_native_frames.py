@@ -7,6 +7,9 @@ from jupyter_dist.showing.native_frames import NativeFrames
 LEFT_OUT = "… its frames are left out here: print(run.log(1)) shows them"
 TORCH = """Exception raised from recvBytes at /pytorch/c10d/Utils.hpp:784 (most recent call first):
 frame #0: c10::Error::Error(c10::SourceLocation) + 0x9d (0x7fe in libc10.so)
+#4 c10d::ProcessGroupNCCL::run() from ProcessGroupNCCL.cpp:0
+#7 PyObject_Vectorcall from ??:0
+#8 cfunction_call from :0
 frame #12: main + 0x1 (0x7 in python)"""
 CRASH = """Fatal Python error: Segmentation fault
 
@@ -26,11 +29,11 @@ def shown(text: str, rank: int = 1) -> list[str]:
 
 
 def test_frames_of_cpp_are_one_line() -> None:
-    assert shown(f"before\n{TORCH}\nframe 3 of the film\nafter") == [
+    assert shown(f"before\n{TORCH}\nframe 3 of the film\n#3 request from node:80") == [
         "before",
         LEFT_OUT,
         "frame 3 of the film",
-        "after",
+        "#3 request from node:80",
     ]
 
 

@@ -55,9 +55,9 @@ def gpu_wish(asked: _Asked, takers: int, job: Job | None = None) -> GpuRequest |
 def gpu_count(gpus: Sequence[str], each: float | None) -> str:
     """Return the number of a rank's GPUs for JUPYTER_DIST_GPUS: 0.5 if two ranks share one.
 
-    `each`: the number that the user has requested for each rank.
+    `each`: the number that the user has requested for each rank. With 0.75, each rank has a GPU of its own.
     """
-    return f"{each:g}" if gpus and each is not None and each < 1 else str(len(gpus))
+    return f"{each:g}" if gpus and each is not None and each <= 0.5 else str(len(gpus))
 
 
 def seen_by_all(gpus: Sequence[str]) -> dict[str, str]:

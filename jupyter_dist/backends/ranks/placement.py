@@ -175,7 +175,7 @@ def environments(
             env |= host_environment(place, asked, about, address[place.host], gpus)
             if hvd:
                 env |= horovod_network(env)
-            if not asked.has_roles:
+            if not asked.has_roles and "CUDA_VISIBLE_DEVICES" not in user:
                 by_local_rank.offer(env, taken_gpus(about))
         found.append({**env, **user})
     return found

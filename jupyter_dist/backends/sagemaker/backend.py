@@ -98,14 +98,17 @@ class SageMaker(PlatformJob[TrainingJob]):
         found: dict[str, Any] = {}
         with contextlib.suppress(metadata.PackageNotFoundError, DistError):
             found["boto3"] = metadata.version("boto3")
+            import botocore.exceptions
             import botocore.session
 
             session = botocore.session.Session()
             found["profiles"] = ", ".join(session.available_profiles) or "none"
-            if session.get_credentials() is None:
-                found["no_site"] = (
-                    "There are no AWS credentials. In a terminal: aws configure sso. Or write --profile"
-                )
+            try:
+                lacks = "" if session.get_credentials() else "There are no AWS credentials"
+            except botocore.exceptions.BotoCoreError as error:  # such as AWS_PROFILE with an unknown profile
+                lacks = f"The AWS credentials cannot be read ({error})"
+            if lacks:
+                found["no_site"] = f"{lacks}. In a terminal: aws configure sso. Or write --profile"
         return found
 
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:

@@ -208,9 +208,12 @@ def device() -> torch.device:
     torch = torch_for("device")
     if not has_gpu(torch):
         return torch.device("cpu")
+    if "JUPYTER_DIST_GPUS" in os.environ:
+        return torch.device("cuda", 0)
     # Under a launcher that is not part of jupyter-dist, every rank sees all GPUs.
-    index = 0 if "JUPYTER_DIST_GPUS" in os.environ else local_rank() % torch.cuda.device_count()
-    return torch.device("cuda", index)
+    from ..gpus import by_local_rank
+
+    return torch.device("cuda", by_local_rank.own(torch.cuda.device_count()))
 
 
 def init(communicator: str | None = None, timeout_s: float | None = None) -> None:

@@ -32,4 +32,16 @@ def shares_gpu(torch: Any, ranks: int) -> bool:
     `ranks`: the number of ranks on this machine.
     """
     own = os.environ.get("JUPYTER_DIST_GPUS")
-    return 0 < float(own) < 1 if own else ranks > torch.cuda.device_count()
+    return 0 < float(own) < 1 if own else ranks > max(torch.cuda.device_count(), _gpus_of_srun())
+
+
+def _gpus_of_srun() -> int:
+    """Return the number of GPUs that srun's ranks have on this machine. 0 if srun has not started the ranks.
+
+    With --gpus-per-task, each rank sees only its own GPUs. Source: https://slurm.schedmd.com/srun.html
+    """
+    # JupyterLab itself can be a task of Slurm, alone in its step. Then its ranks inherit these variables.
+    if os.environ.get("SLURM_STEP_NUM_TASKS") != os.environ.get("WORLD_SIZE"):
+        return 0
+    gpus = os.environ.get("SLURM_GPUS_ON_NODE", "")
+    return int(gpus) if gpus.isdigit() else 0

@@ -21,17 +21,26 @@ from typing import Any
 from .. import foreign_names, import_hooks
 from ..output import events
 
-__all__ = ["SEES", "look_at", "offer", "patch_horovod", "see_all"]
+__all__ = ["SEES", "has_several", "look_at", "offer", "own", "patch_horovod", "see_all"]
 
 SEES = "JUPYTER_DIST_GPUS_BESIDE"
 """The variable with the GPUs of the run on the rank's machine."""
-_CHOOSES = re.compile(rb"(?<![A-Z_])LOCAL_RANK\b|\baccelerate\b|\btransformers\.train")
+# Each begins with a literal: re finds those a hundred times faster, and a payload can be large. The word
+# "accelerate" alone says nothing: comments, texts to train on and vocabularies contain it.
+_READS_LOCAL_RANK = re.compile(rb"LOCAL_RANK(?<![A-Z_]LOCAL_RANK)\b")
+_USES_ACCELERATE = (
+    re.compile(rb"accelerate(?:\.[A-Za-z_]|(?<=import accelerate)\b|(?<=from accelerate)\b)"),
+    re.compile(rb"TrainingArguments\b"),
+    re.compile(rb"transformers\.train"),
+)
 
 _chosen = False
+_each = 1
+"""The number of the rank's own GPUs before it saw those of the ranks beside it."""
 
 
 def offer(environ: MutableMapping[str, str], gpus: Sequence[str]) -> None:
-    """Let a rank with one GPU see these GPUs, if its code turns out to pick one by the local rank."""
+    """Let a rank see these GPUs, if its code turns out to pick one by the local rank."""
     together = ",".join(gpus)
     if environ.get("CUDA_VISIBLE_DEVICES", "-1") not in ("-1", together):
         environ[SEES] = together
@@ -57,7 +66,18 @@ def _may_choose(path: Path) -> bool:
         if not os.fstat(file.fileno()).st_size:
             return False
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return _CHOOSES.search(content) is not None
+            if _READS_LOCAL_RANK.search(content) is not None:
+                return True
+            return not has_several() and any(use.search(content) is not None for use in _USES_ACCELERATE)
+
+
+def has_several() -> bool:
+    """Return whether the rank has several GPUs of its own.
+
+    Then accelerate may spread a model over all GPUs that it sees (`device_map="auto"`), so that it must see
+    no others.
+    """
+    return "," in os.environ.get("CUDA_VISIBLE_DEVICES", "")
 
 
 def see_all(why_not: str) -> None:
@@ -91,6 +111,8 @@ def _see_all(why_not: str) -> bool:
     if _is_in_use():
         events.tell(f"this rank sees only its own GPU, as device 0, because {why_not}")
         return False
+    global _each
+    _each = 1 + os.environ.get("CUDA_VISIBLE_DEVICES", "").count(",")
     os.environ["CUDA_VISIBLE_DEVICES"] = gpus
     # Without this variable, our code chooses one of all visible GPUs by the local rank, as under a launcher.
     os.environ.pop("JUPYTER_DIST_GPUS", None)
@@ -119,20 +141,25 @@ def _choose_for_torch() -> None:
     if torch is not None:
         with contextlib.suppress(Exception):  # private API, and only a default is lost
             # The call runs when CUDA starts, just before the cell's first use of it.
-            torch.cuda._lazy_call(lambda: torch.cuda.set_device(_own(torch.cuda.device_count())))
+            torch.cuda._lazy_call(lambda: torch.cuda.set_device(own(torch.cuda.device_count())))
 
 
 def _choose_for_tensorflow() -> None:
-    """Make the rank's own GPU the only one of TensorFlow. A later choice in the cell has priority."""
+    """Make the rank's own GPUs the only ones of TensorFlow. A later choice in the cell has priority."""
     config = sys.modules["tensorflow"].config
     with contextlib.suppress(Exception):  # the cell may have used TensorFlow's devices before
         gpus = config.list_physical_devices("GPU")
         if gpus:
-            config.set_visible_devices(gpus[_own(len(gpus))], "GPU")
+            first = own(len(gpus))
+            config.set_visible_devices(gpus[first : first + _each], "GPU")
 
 
-def _own(count: int) -> int:
-    return int(os.environ.get("LOCAL_RANK", "0")) % count
+def own(count: int) -> int:
+    """Return the index of the rank's own first GPU. `count`: the number of GPUs that the rank sees.
+
+    All ranks on the machine see the same GPUs, as under a launcher.
+    """
+    return int(os.environ.get("LOCAL_RANK", "0")) * _each % count
 
 
 def _is_in_use() -> bool:

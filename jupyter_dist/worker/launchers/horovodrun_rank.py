@@ -62,7 +62,9 @@ def _share(environ: MutableMapping[str, str], gpus: str | None, index: int) -> N
         shares = gpus.split(";")
         share = shares[index % len(shares)]
         environ["CUDA_VISIBLE_DEVICES"] = share or "-1"
-        environ["JUPYTER_DIST_GPUS"] = str(len(share.split(",")) if share else 0)
+        together = shares.count(share)
+        count = f"{1 / together:g}" if together > 1 else str(len(share.split(",")))
+        environ["JUPYTER_DIST_GPUS"] = count if share else "0"
 
 
 def claim(slots: Path, slot: str, rank: int) -> int:

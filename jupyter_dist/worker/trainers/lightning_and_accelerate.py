@@ -34,7 +34,7 @@ def patch_accelerate(state: ModuleType) -> None:
 def _partial_state(original: Callable[..., Any]) -> Callable[..., Any]:
     def __init__(self: Any, cpu: bool = False, **kwargs: Any) -> None:
         several = api.world_size() > 1
-        if not cpu:  # accelerate picks a GPU by the local rank
+        if not cpu and not by_local_rank.has_several():  # accelerate picks a GPU by the local rank
             by_local_rank.see_all("CUDA was used before accelerate. Make the Accelerator first")
         if several and not cpu and _shares_gpu():
             raise RuntimeError(

@@ -280,7 +280,7 @@ export class Logs {
   set visible(visible: boolean) {
     this._visible = visible;
     this._readAlong();
-    if (visible && this._missed && !this._along.begins) {
+    if (visible && this._missed) {
       this._refresh();
     }
     if (visible) {
@@ -306,8 +306,9 @@ export class Logs {
       const page = this._along.pageOf(of, came);
       if (page) {
         shown.pages.take(page);
-      } else if (!this._along.begins) {
-        void shown.pages.tail(NEWEST);
+      } else {
+        // Too much text does not come unasked.
+        shown.pages.begin(NEWEST, this._along.begins);
       }
     } else {
       shown.pages.grown(Math.max(total, shown.pages.total));

@@ -99,8 +99,9 @@ export class LogPages {
 
   /** Have the last lines. `live`: they come unasked, as a rule. */
   begin(count: number, live = false): void {
+    const came = this._came;
     const ask = () => {
-      if (!this._came && !this._closed) {
+      if (this._came === came && !this._closed) {
         void this.tail(count);
       }
     };

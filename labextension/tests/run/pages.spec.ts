@@ -24,6 +24,23 @@ describe('the pages of a log', () => {
     expect(source.asked).toEqual(['0 -200 200', '0 0 200']);
   });
 
+  it('ask for news whose lines do not come unasked', async () => {
+    vi.useFakeTimers();
+    try {
+      const { source, pages } = make(3);
+      pages.take(await source.logPage(0, -9, 9));
+      source.asked.length = 0;
+      source.lines.push('more');
+      pages.begin(9, true);
+      expect(source.asked).toEqual([]);
+      await vi.advanceTimersByTimeAsync(200);
+      expect(source.asked).toEqual(['0 -9 9']);
+      expect(pages.line(3)?.text).toBe('more');
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
   it('of some lines alone ask for as many as an address has room for', async () => {
     const numbers = Array.from({ length: 1000 }, (_, n) => 2 * n);
     const read = vi.fn(async (asked: readonly number[]) =>

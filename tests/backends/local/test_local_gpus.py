@@ -562,9 +562,11 @@ MODULE = "def device():\n    import os\n    return 'cuda:' + os.environ['LOCAL_R
         ("os.environ['LOCAL_RANK']", False),
         ("os.environ.get('OMPI_COMM_WORLD_LOCAL_RANK')", True),
         ("import jupyter_dist as dist\ndist.local_rank()", True),
-        ("# accelerate", False),
+        ("if False: import accelerate", False),
+        ("if False: transformers.TrainingArguments('out')", False),
+        ("'words to accelerate learning'  # to accelerate it", True),
     ],
-    ids=["environment", "another variable", "dist", "accelerate"],
+    ids=["environment", "another variable", "dist", "accelerate", "trainer", "the word alone"],
 )
 def test_code_that_chooses_by_the_local_rank_sees_the_gpus_of_all_ranks(
     fake_gpus: FakeGpus, code: str, alone: bool
@@ -574,6 +576,18 @@ def test_code_that_chooses_by_the_local_rank_sees_the_gpus_of_all_ranks(
     run = launch_cell("local", f"{LOOKS}\n{code}\nlook()", 2)
     assert ended(run).state is State.SUCCEEDED, story(run)
     assert results(run) == ([("0", "1"), ("1", "1")] if alone else [("0,1", None)] * 2)
+
+
+def test_ranks_with_several_gpus_see_those_of_others_only_by_the_local_rank(fake_gpus: FakeGpus) -> None:
+    """accelerate spreads a model over all GPUs that it sees: `device_map="auto"`."""
+    fake_gpus.are(4)
+    own = "from jupyter_dist.worker.gpus import by_local_rank\nlook(), by_local_rank.own(4)"
+    run = launch_cell("local", f"{LOOKS}\nos.environ['LOCAL_RANK']\n{own}", 2, {"gpus_per_worker": 2})
+    assert ended(run).state is State.SUCCEEDED, story(run)
+    assert results(run) == [(("0,1,2,3", None), 0), (("0,1,2,3", None), 2)]
+    run = launch_cell("local", f"{LOOKS}\nif False: import accelerate\nlook()", 2, {"gpus_per_worker": 2})
+    assert ended(run).state is State.SUCCEEDED, story(run)
+    assert results(run) == [("0,1", "2"), ("2,3", "2")]
 
 
 def test_a_module_of_the_notebook_chooses_by_the_local_rank(

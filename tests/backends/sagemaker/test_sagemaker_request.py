@@ -356,6 +356,10 @@ def test_a_machine_without_credentials_is_not_set_up(tmp_path: Path, monkeypatch
     credentials.write_text("[default]\naws_access_key_id = a\naws_secret_access_key = b\n")
     found = SageMaker().detect()
     assert (found["profiles"], "no_site" in found) == ("default", False)
+    monkeypatch.setenv("AWS_PROFILE", "gone")
+    found = SageMaker().detect()
+    assert found["profiles"] == "default"
+    assert "profile (gone) could not be found" in found["no_site"]
 
 
 _TAKES = """

@@ -332,6 +332,18 @@ def test_ranks_that_share_a_gpu_know_it(
     assert shares_gpu(FakeCuda(visible), ranks) is shares
 
 
+@pytest.mark.parametrize(("tasks", "gpus", "shares"), [("2", "2", False), ("2", "1", True), ("1", "2", True)])
+def test_a_rank_of_srun_sees_its_own_gpu_alone(
+    tasks: str, gpus: str, shares: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --gpus-per-task. A step with one task is JupyterLab's, and says nothing about the ranks."""
+    monkeypatch.delenv("JUPYTER_DIST_GPUS", raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", tasks)
+    monkeypatch.setenv("SLURM_GPUS_ON_NODE", gpus)
+    assert shares_gpu(FakeCuda(1), 2) is shares
+
+
 @pytest.mark.parametrize("daemon", [False, True])
 def test_a_rank_that_waits_for_a_thread_says_so(daemon: bool) -> None:
     """The thread ends when its standard input does. The rank does not wait for a daemon."""
