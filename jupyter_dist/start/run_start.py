@@ -193,13 +193,18 @@ def is_here(plan: Plan) -> bool:
     return plan.backend.capabilities.visible and plan.run.hosts is None and plan.run.hostfile is None
 
 
-_OF_SPARK = {"spark": spark_frames.Place.ON_SPARK, "databricks": spark_frames.Place.ON_DATABRICKS}
-
-
 def _place(plan: Plan) -> spark_frames.Place:
     """Return where the ranks run, for the rows of Spark DataFrames."""
-    if plan.backend.name in _OF_SPARK:
-        return _OF_SPARK[plan.backend.name]
+    if plan.backend.name == "spark":
+        from ..backends.spark import notebook_session
+
+        if getattr(plan.options, "on_driver", False):
+            return spark_frames.Place.HERE
+        master = getattr(plan.options, "master", None)
+        own = (None, notebook_session.master_here(), notebook_session.connected_here())
+        return spark_frames.Place.ON_SPARK if master in own else spark_frames.Place.ELSEWHERE
+    if plan.backend.name == "databricks":
+        return spark_frames.Place.ON_DATABRICKS
     return spark_frames.Place.HERE if is_here(plan) else spark_frames.Place.ELSEWHERE
 
 

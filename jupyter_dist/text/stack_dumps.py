@@ -38,11 +38,15 @@ class Frame:
 
 @dataclass(frozen=True)
 class Thread:
-    """Frames of one thread, the most recent call last as in a traceback."""
+    """Frames of one thread, the most recent call last as in a traceback.
+
+    `is_input`: the thread reads the input of a training of TensorFlow.
+    """
 
     frames: tuple[Frame, ...]
     name: str = ""
     current: bool = False
+    is_input: bool = False
 
 
 @dataclass(frozen=True)

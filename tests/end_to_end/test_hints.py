@@ -136,15 +136,18 @@ hvd.size()
 
 
 KERAS = """
+import os
 import numpy as np
 import tensorflow as tf
 import jupyter_dist as dist
 {use}
 tf.keras.utils.set_random_seed({seed})
 model = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(1)])
-model.compile("sgd", "mse")
-model.fit(np.ones((8, 3)), np.ones(8), shuffle={shuffle}, verbose=0)
+model.compile(tf.keras.optimizers.SGD({rate}), "mse")
+x, y = np.ones((8, 3)), np.ones(8)
+model.fit({data}, shuffle={shuffle}, verbose=0)
 """
+ARRAYS, DATASET = "x, y", "tf.data.Dataset.from_tensor_slices((x, y)).batch(4)"
 
 
 @pytest.fixture(autouse=True)
@@ -227,13 +230,23 @@ def test_a_model_for_each_rank_on_purpose(begin: str, exchange: str, own_folders
 
 @pytest.mark.needs("tensorflow", "horovod")
 @pytest.mark.parametrize(
-    ("seed", "shuffle", "names"),
-    [("7", True, {"own-model"}), ("dist.rank()", True, set()), ("hvd.init() or 7", False, {"same-data"})],
+    ("seed", "rate", "data", "shuffle", "names"),
+    [
+        ("7", "0.1", ARRAYS, True, {"own-model"}),
+        ("7", "1 / os.getpid()", ARRAYS, True, set()),
+        ("7", "0.1", DATASET, True, set()),
+        ("dist.rank()", "0.1", ARRAYS, True, set()),
+        ("hvd.init() or 7", "0.1", ARRAYS, False, {"same-data"}),
+    ],
 )
-def test_fit_of_keras_on_every_rank(seed: str, shuffle: bool, names: set[str], own_folders: Path) -> None:
+def test_fit_of_keras_on_every_rank(
+    seed: str, rate: str, data: str, shuffle: bool, names: set[str], own_folders: Path
+) -> None:
+    """Ranks may try several learning rates, and nobody knows what is in a dataset."""
     use = "import horovod.tensorflow as hvd" if "hvd" in seed else ""
     importlib.import_module("tensorflow")  # the ranks are forked from a process that has imported it
-    folder = launch_cell("local", KERAS.format(use=use, seed=seed, shuffle=shuffle), cold=False)
+    code = KERAS.format(use=use, seed=seed, rate=rate, data=data, shuffle=shuffle)
+    folder = launch_cell("local", code, cold=False)
     assert hints(folder).keys() == names
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from jupyter_dist.job import State
 from jupyter_dist.record.failures.card import Card, card
+from jupyter_dist.record.failures.parting_texts import locks
 from jupyter_dist.worker.output.events import COLLECTIVES
 from tests.rigs.run_maker import BEGAN, RunMaker
 
@@ -107,3 +108,17 @@ def test_a_record_that_is_none_is_left_out(data: dict[str, Any], own_folders: Pa
     made.event(0, COLLECTIVES, BEGAN + 9, **data)
     told(made, 1, None, 40.0)
     assert of(made).title
+
+
+@pytest.mark.parametrize(
+    ("line", "takes"),
+    [
+        ("x = self.block(x)", False),
+        ("x = TransformerBlock()(x)", False),
+        ("lock.acquire()", True),
+        ("with FileLock(path):", True),
+        ("fcntl.flock(file, fcntl.LOCK_EX)", True),
+    ],
+)
+def test_a_block_of_a_network_is_no_lock(line: str, takes: bool) -> None:
+    assert locks([f"rank 1 was at In[3], line 4: {line}"]) == takes

@@ -63,8 +63,10 @@ def finding(folder: RunFolder, status: Status, errors: Sequence[RankError]) -> F
     places = sentences(stacks.kept(folder)[0].groups, left) if errors and not errors[0].collateral else ()
     places = (*cause.places, *places, *_others(errors))
     hints = [cause.hint]
-    if cause.missing and not errors and texts.locks(sentences(stacks.kept(folder)[0].groups)):
-        hints.append(texts.LOCK)
+    if cause.missing and not errors:
+        others = {r.rank for r in status.ranks}.difference(cause.missing)
+        if texts.locks(sentences(stacks.kept(folder)[0].groups, others)):
+            hints.append(texts.LOCK)
     hints += _thread_errors(folder, status.attempt, cause.missing)
     return Finding(cause.title, cause.what, hints=tuple(hints), places=places)
 
@@ -116,7 +118,10 @@ def _cause(
     finished = _finished(folder, attempt, ranks)
     found = _parting(folder, attempt, ranks, errors, finished)
     if found is not None and found.kind == "together" and found.group.startswith(TENSORFLOW):
-        return _of_input(folder, found)  # otherwise they may all compute
+        late = _of_input(folder, found)
+        if late is not None:
+            return late
+        found = None  # they may all compute
     if found is not None:
         return _of_parting(found, ranks, errors, finished)
     monitored = _of_monitored_barrier(errors, ranks)
@@ -133,11 +138,11 @@ def _cause(
 
 
 def _of_input(folder: RunFolder, found: Parting) -> _Cause | None:
-    """Return the ranks whose threads run code of the user, such as a generator of tf.data, and others do not.
+    """Return the ranks that read their input in code of the user, such as a generator, while others do not.
 
     The main thread of each rank is in TensorFlow.
     """
-    threads = stacks.kept(folder)[0].threads()
+    threads = stacks.kept(folder)[0].inputs()
     missing = sorted(rank for rank in found.calls if threads.get(rank))
     others = sorted(found.calls.keys() - {*missing})
     if not missing or not others:
@@ -297,8 +302,11 @@ def _of_gloo(
             for rank, record in _records(folder, attempt, len(ranks)).items()
             if (last := record.last) is not None
         }
-        number = f"at collective #{next(iter(others.values())).number}" if others else "in a collective"
-        return _Cause(f"the ranks differ {number}", ", ".join([*texts.kinds(others), own]), texts.ALIKE)
+        numbers = {call.number for call in others.values()}
+        if len(numbers) > 1:  # a rank that only sends may be some collectives ahead
+            others = {}
+        place = f"at collective #{numbers.pop()}" if len(numbers) == 1 else "in a collective"
+        return _Cause(f"the ranks differ {place}", ", ".join([*texts.kinds(others), own]), texts.ALIKE)
     return None
 
 

@@ -75,7 +75,8 @@ NETWORK = (
 ALIKE_MESSAGE = "a recv needs a tensor of the shape and type that the other rank sends"
 
 
-_LOCKS = re.compile(r"\b(flock|lockf|acquire)\(|[lL]ock\(")
+_LOCKS = re.compile(r"\b(flock|lockf|acquire)\(|(\b|_)lock\(|Lock\(")
+"""A `block(x)` of a network is no lock."""
 
 
 def locks(places: Iterable[str]) -> bool:

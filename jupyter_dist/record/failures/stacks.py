@@ -39,6 +39,7 @@ __all__ = [
 
 _OURS = re.compile(r"(^|[/\\])jupyter_dist[/\\](worker|agent|processes|supervise|launch|backends)\b")
 _STARTERS = ("<frozen runpy>", "runpy.py", "<frozen importlib._bootstrap>")
+_READERS = re.compile(r"[/\\](tensorflow|keras|tf_keras)[/\\]")
 _UNKNOWN = "???"
 """The file of a frame of which faulthandler has only the function."""
 _NO_FRAME = "(no Python frame)"
@@ -82,13 +83,16 @@ class Stacks:
             return ""
         return f"{named(others)} {'is' if len(others) == 1 else 'are'} elsewhere"
 
-    def threads(self) -> dict[int, tuple[Frame, ...]]:
-        """Return the frames of a thread besides the main one that runs code of a cell, by rank."""
+    def inputs(self) -> dict[int, tuple[Frame, ...]]:
+        """Return the frames of a thread in which TensorFlow or Keras runs code of a cell, by rank.
+
+        A thread that the cell has started by itself, such as a monitor, reads no input.
+        """
         return {
             rank: thread.frames
             for rank, dump in self.dumps.items()
             for thread in reversed(dump.threads[1:])
-            if any(frame.label for frame in thread.frames)
+            if thread.is_input and any(frame.label for frame in thread.frames)
         }
 
     @property
@@ -197,7 +201,14 @@ class _Sources:
         frames = tuple(
             self._frame(frame) for frame in _at_the_end(thread.frames) or self._users(thread.frames)
         )
-        return Thread(frames or (Frame("", None, _NO_FRAME),), one_line(thread.name, 40), thread.current)
+        name = one_line(thread.name, 40)
+        is_input = self._is_input(thread.frames)
+        return Thread(frames or (Frame("", None, _NO_FRAME),), name, thread.current, is_input)
+
+    def _is_input(self, frames: tuple[Frame, ...]) -> bool:
+        """Return whether TensorFlow or Keras has called the code of the cell."""
+        first = next((i for i, frame in enumerate(frames) if frame.file in self._labels), 0)
+        return any(_READERS.search(frame.file) for frame in frames[:first])
 
     def _users(self, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
         """Remove the worker's own calls, those that lead to the cell and those that the cell made."""

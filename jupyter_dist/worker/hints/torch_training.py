@@ -216,7 +216,7 @@ class _Steps:
         if (
             exchanges
             and exchanges == self._exchanges
-            and self._steps == _ALONE
+            and self._steps == _ALONE_WITH_GROUP
             and self._are_wrapped(parameters)
         ):
             report("own-model", meant=True, wrapped=True, **facts)

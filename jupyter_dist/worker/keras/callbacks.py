@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import contextvars
 import functools
 import os
 import sys
@@ -23,7 +24,7 @@ from typing import Any
 from ..patching import wrap
 from .when_loaded import shim
 
-__all__ = ["patch"]
+__all__ = ["fitting", "patch"]
 
 _WRITERS = {
     "BackupAndRestore": ("backup_dir", ("on_train_batch_end", "on_epoch_end", "on_train_end")),
@@ -39,6 +40,8 @@ A worker reads the backup only when the chief has ended its last training. After
 """
 _ORBAX = "OrbaxCheckpoint"
 """Not in every Keras 3."""
+_fit_begins: contextvars.ContextVar[bool] = contextvars.ContextVar("fit_begins", default=False)
+"""Whether `fit` is about to begin its training. A loop of the user may have callbacks on one rank only."""
 
 
 @shim
@@ -60,6 +63,19 @@ def patch(callbacks: ModuleType) -> None:
         for method in methods:
             wrap(getattr(callbacks, name), method, _after_all_workers)
     wrap(callbacks.CallbackList, "on_train_begin", _compared)
+
+
+def fitting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `fit` of a trainer, which all workers call."""
+
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        token = _fit_begins.set(True)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _fit_begins.reset(token)
+
+    return fit
 
 
 def _written_by_chief(original: Callable[..., Any], place: str) -> Callable[..., Any]:
@@ -169,7 +185,9 @@ def _compared(original: Callable[..., Any]) -> Callable[..., Any]:
     """Raise an error on all workers if some of them lack a callback in which the others wait."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        strategy = _strategy(next((one.model for one in self.callbacks), None))
+        begins = _fit_begins.get()
+        _fit_begins.set(False)
+        strategy = _strategy(next((one.model for one in self.callbacks), None)) if begins else None
         if strategy is not None:
             names = sorted({*_MEETINGS, _ORBAX})
             own = [sum(_is_a(one, name) for one in self.callbacks) for name in names]
@@ -186,7 +204,9 @@ def _compared(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_a(callback: Any, name: str) -> bool:
-    return any(base.__name__ == name for base in type(callback).__mro__)
+    """Return whether a callback is one of Keras, and not only of the same name."""
+    bases = type(callback).__mro__
+    return any(base.__name__ == name and base.__module__.startswith("keras.") for base in bases)
 
 
 def _meet(strategy: Any, numbers: Sequence[float] = (1,)) -> list[float]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..patching import wrap
+from . import callbacks
 from .when_loaded import shim
 
 __all__ = ["patch", "patch_normalization"]
@@ -72,6 +73,7 @@ def patch(trainer: Any) -> None:
     kind._maybe_symbolic_build = _maybe_symbolic_build
     kind._make_function = _make_function
     trainer.reduce_per_replica = reduce_per_replica
+    wrap(kind, "fit", callbacks.fitting)
 
 
 @shim

@@ -82,7 +82,8 @@ def run(run_folder: Path, rank_folder: Path, kept: KeptNames | None = None) -> t
         _write_last()
         code, orderly = _exit_code(error)
         if code and os.getpid() == rank:
-            error_report.keep_exit(rank_folder, error, code, labels)
+            with contextlib.suppress(OSError):  # the exit code remains
+                error_report.keep_exit(rank_folder, error, code, labels)
         return code, orderly
     except BaseException as error:
         debugger.failed(error)

@@ -21,6 +21,8 @@ __all__ = ["patch"]
 
 _KERAS = ("keras.", "tf_keras.")
 """Modules of the functions that run a batch. Their names say nothing to a user."""
+_ENDS = ("OutOfRangeError", "StopIteration")
+"""Errors at the end of a dataset of unknown length. The call waits for nobody."""
 _MARK = "_jupyter_dist_spans"
 """The attribute of a function in which all workers take part."""
 _strategies: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -72,6 +74,10 @@ def _called(original: Callable[..., Any]) -> Callable[..., Any]:
             if _outer.call is not None:
                 _outer.call.done = True
             return result
+        except Exception as error:
+            if _outer.call is not None and type(error).__name__ in _ENDS:
+                _outer.call.done = True
+            raise
         finally:
             _outer.function = _outer.call = None
 

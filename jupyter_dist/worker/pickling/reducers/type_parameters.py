@@ -5,10 +5,12 @@ All of them claim to be in a module. A `ForwardRef` represents a name that an an
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import operator
 import sys
+import types
 import typing
 from typing import Any
 
@@ -54,10 +56,12 @@ def _reduce_reference(reference: Any) -> Any:
 
 
 def _union(*kinds: Any) -> Any:
-    try:
-        return functools.reduce(operator.or_, kinds)
-    except TypeError:  # before Python 3.11 a reference has no `|`
-        return typing.Union[kinds]  # noqa: UP007
+    if sys.version_info < (3, 14):  # there `int | str` is of another type than Union[int, str]
+        with contextlib.suppress(TypeError):  # before Python 3.11 a reference has no `|`
+            made = functools.reduce(operator.or_, kinds)
+            if typing.get_origin(made) in (typing.Union, getattr(types, "UnionType", None)):
+                return made  # a metaclass may define another `|`
+    return typing.Union[kinds]  # noqa: UP007
 
 
 def _new_type(name: str, supertype: Any, module: str) -> Any:
