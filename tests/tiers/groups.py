@@ -90,7 +90,7 @@ GROUPS = [
     ),
     Group(
         "other_pythons",
-        1.5,
+        2.0,
         ("worker/pickling/test_across_pythons.py::*",),
         core=(
             "worker/pickling/test_across_pythons.py::test_each_kind*",
@@ -388,7 +388,7 @@ GROUPS = [
     ),
     Group(
         "pythons",
-        12.0,
+        16.0,
         (),
         command=("tools/pythons.py",),
         watches=("jupyter_dist", "tests", "pyproject.toml"),

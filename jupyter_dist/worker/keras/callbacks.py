@@ -196,7 +196,7 @@ def _compared(original: Callable[..., Any]) -> Callable[..., Any]:
                     raise ValueError(
                         f"fit() needs the same callbacks on every rank. This rank has {here} {name}, "
                         "and another rank has more or fewer. The ranks wait for each other in this "
-                        "callback. Give it to every rank: only the first one writes files."
+                        "callback. Add it on every rank. Only the first rank writes files."
                     )
         return original(self, *args, **kwargs)
 
