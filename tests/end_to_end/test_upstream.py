@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from jupyter_dist.folder import RunFolder
+from jupyter_dist.queries import run_info
 from tests.conftest import OF_A_RANK, Kernel
 from tests.rigs.examples import EXAMPLES, Example, differences, table
 from tests.rigs.plain_launchers import (
@@ -73,15 +75,20 @@ def kernel_of(
     close()
 
 
-def by_distribute(example: Example, kernel: Kernel, folder: Path) -> list[dict[str, Any]]:
-    """What each rank of the example's last cell found."""
+def by_distribute(example: Example, kernel: Kernel, folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """What each rank of the example's last cell found, and the hints on mistakes, of which it has none."""
     kernel.run(f"%reset -f\n%cd -q {folder}")
     *earlier, last = example.cells
     for cell in earlier:
         kernel.run(cell)
     kernel.run(f"%%distribute {example.notebook} --out run\n{last}")
-    shown = kernel.run("import json\nprint(json.dumps(list(run.results)))").stdout
-    return [found for found in json.loads(shown) if found is not None]
+    shown = kernel.run(
+        "import json, os\nprint(json.dumps([list(run.results), os.environ['JUPYTER_DIST_RUNS'], run.id]))"
+    ).stdout
+    results, runs, run = json.loads(shown)
+    notes = run_info.full(RunFolder(Path(runs, run)))["notes"]
+    hints = [note for note in notes if "--no-hint" in note]
+    return [found for found in results if found is not None], hints
 
 
 def cases() -> Iterator[Any]:
@@ -107,7 +114,8 @@ def test_same_numbers(
     folders = [tmp_path / name for name in ("notebook", "plain")]
     for folder in folders:
         folder.mkdir()
-    ours = by_distribute(example, kernel_of(example.group), folders[0])
+    ours, hints = by_distribute(example, kernel_of(example.group), folders[0])
+    assert hints == []
     plain = known_by_launcher(example, folders[1], environ_of(example.group))
     assert len(ours) > 0
     assert not differences(ours, plain, exactly=example.exactly)

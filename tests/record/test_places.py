@@ -93,3 +93,6 @@ def test_a_traceback_ends_at_the_users_line() -> None:
     assert of_frames(frames) == f"at {OWN_MODULE}, line 4: net(x) (in forward)"  # type: ignore[arg-type]
     assert of_frames(frames[2:]) == "at /site-packages/torch/nn/linear.py, line 125: F.l(x)"  # type: ignore[arg-type]
     assert of_frames([]) == ""
+    importing = {"file": "<frozen importlib._bootstrap>", "line": 1070, "function": "_find_and_load"}
+    imported = of_frames([*frames[2:], importing])  # type: ignore[list-item]
+    assert imported == "at /site-packages/torch/nn/linear.py, line 125: F.l(x) (in _find_and_load)"

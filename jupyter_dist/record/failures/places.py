@@ -117,7 +117,8 @@ def _of_stack(frames: Sequence[Frame]) -> tuple[str, str]:
     ended = frames[0].function if frames and frames[0].function in AFTER_CELL.values() else ""
     if not named:
         return ended or (f"at {one_line(frames[-1].function, 120)}" if frames else ""), ""
-    own = next((frame for frame in reversed(named) if _is_users(frame)), named[-1])
+    of_files = [frame for frame in named if not frame.file.startswith("<frozen ")] or named  # of an import
+    own = next((frame for frame in reversed(named) if _is_users(frame)), of_files[-1])
     line = f", line {own.line}" if own.line is not None else ""
     source = one_line(own.source, _SOURCE)
     text = f"at {one_line(own.label or own.file, 100)}{line}{f': {source}' if source else ''}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 import weakref
 from collections.abc import Callable
 from types import ModuleType
@@ -118,12 +119,58 @@ def patch_ddp(module: ModuleType) -> None:
     )
 
 
+_FIRST = 10
+"""The first steps of a DDP module, which torch always measures."""
+_RARE = 7
+"""In quick trainings torch measures one step of so many. A measurement costs 10 µs."""
+_QUICK = 50
+"""Steps a second of a quick training."""
+
+
+class _Logged:
+    """One DDP module: torch's record of its times, and what was read of it."""
+
+    def __init__(self, module: Any) -> None:
+        self.module, self.logger = weakref.ref(module), module.logger
+        self.on_cpu = all(parameter.device.type == "cpu" for parameter in module.parameters())
+        self.rate = 100
+        """torch measures one step of so many. The number is torch's own default."""
+        self.read_at = time.perf_counter()
+        self.step = self.measured = 0
+        """The last step that was measured, and the number of those that were."""
+        self.waited_s = 0.0
+        """The seconds in all measured steps."""
+
+    def measure(self, rate: int) -> None:
+        """Let torch measure one step of `rate`. On GPUs a measurement waits for the GPU: the rate stays."""
+        module = self.module()
+        if self.on_cpu and module is not None and rate != self.rate:
+            module._set_ddp_runtime_logging_sample_rate(rate)
+            self.rate = rate
+
+    def more_s(self) -> float:
+        """Return the seconds in the steps since the last call, estimated from the measured ones."""
+        found = self.logger._get_ddp_logging_data().ints_map
+        step, before, now = found.get("iteration", 0), self.step, time.perf_counter()
+        first = min(step, _FIRST) - min(before, _FIRST)
+        more = first + max(0, step // self.rate - max(before, _FIRST) // self.rate)
+        if step <= before or not more:
+            return 0.0
+        average_ns = found.get("avg_backward_comm_time", 0)
+        average_ns -= found.get("avg_backward_compute_comm_overlap_time", 0)
+        measured = self.measured + more
+        waited_s = max(0, average_ns) * measured / 1e9
+        seconds: float = (waited_s - self.waited_s) / more * (step - before)
+        self.measure(_RARE if step - before > _QUICK * (now - self.read_at) else 1)
+        self.step, self.measured, self.waited_s, self.read_at = step, measured, waited_s, now
+        return max(0.0, seconds)
+
+
 class _DdpMeter:
     """Seconds in which all DDP modules of this rank have waited."""
 
     def __init__(self) -> None:
-        self._loggers: dict[int, tuple[Any, float]] = {}
-        """By module: torch's record of its times, and the seconds in it that were read."""
+        self._modules: dict[int, _Logged] = {}
         self._left_s: float | None = None
         """The seconds of modules that are gone since the last call of `read`."""
 
@@ -136,33 +183,20 @@ class _DdpMeter:
         return __init__
 
     def _add(self, module: Any) -> None:
-        logger = module.logger
-        if all(parameter.device.type == "cpu" for parameter in module.parameters()):
-            # On GPUs each measurement waits for the GPU, so torch's own sample of the steps is enough.
-            module._set_ddp_runtime_logging_sample_rate(1)
-        self._loggers[id(module)] = logger, 0.0
+        logged = self._modules[id(module)] = _Logged(module)
+        logged.measure(1)
         # A model often dies with the function that made it, before the last event is written.
         weakref.finalize(module, self._leave, id(module)).atexit = False
 
     def read(self) -> float | None:
         """Return the seconds since the last call; None if there was no module."""
         more, self._left_s = self._left_s, None
-        for key in list(self._loggers):
-            more = (more or 0.0) + self._more(key)
+        for logged in list(self._modules.values()):
+            more = (more or 0.0) + logged.more_s()
         return more
 
     def _leave(self, key: int) -> None:
-        self._left_s = (self._left_s or 0.0) + self._more(key)
-        del self._loggers[key]
-
-    def _more(self, key: int) -> float:
-        logger, before = self._loggers[key]
-        found = logger._get_ddp_logging_data().ints_map
-        average_ns = found.get("avg_backward_comm_time", 0)
-        average_ns -= found.get("avg_backward_compute_comm_overlap_time", 0)
-        total_s: float = max(0, average_ns) * found.get("iteration", 0) / 1e9
-        self._loggers[key] = logger, total_s
-        return max(0.0, total_s - before)
+        self._left_s = (self._left_s or 0.0) + self._modules.pop(key).more_s()
 
 
 _ddp = _DdpMeter()
