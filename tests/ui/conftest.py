@@ -183,6 +183,9 @@ def pictures(picture: Callable[[Page, str], Path]) -> Callable[..., None]:
     def take(lab: Lab, name: str, height: int = 800) -> None:
         if not _are_wanted():
             return
+        # Runs that were seen to end are reported.
+        lab.page.locator(".jp-Notification-Toast-Close").evaluate_all("all => all.forEach(x => x.click())")
+        expect(lab.notification()).to_have_count(0)
         for theme in ("light", "dark"):
             lab.set_theme(f"JupyterLab {theme.title()}")
             for width in (1280, 900):

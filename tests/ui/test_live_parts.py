@@ -130,6 +130,8 @@ def test_many_metrics_and_a_log_with_levels(lab: Lab, server: JupyterServer, pic
             names = [f"{part}/{name}" for part in ("train", "val", "grad") for name in "abcdef"]
             values = {name: (place + 1) / (1 + step / 9) + rank / 20 for place, name in enumerate(names)}
             run.metric(rank, step, {"loss": 1 / (1 + step), "lr": 0.1, **values})
+        times = {"wall_s": 40.0, "data_s": 2.0 + rank / 10, "wait_s": 9.0 - rank / 2}
+        run.event(rank, "steps", by="optimizer", steps=40, samples=40 * 64, gc=0, gc_s=0.0, **times)
         with run.rank(rank).usage.open("w") as file:
             for second in range(60):
                 values = {"cpu": 70 + 30 * ((second * 7 + rank) % 10) / 10, "memory": 2e9 + second * 1e7}

@@ -93,6 +93,7 @@ def test_500_runs_in_a_table(lab: Lab, own_folders: Path, picture: Picture, pict
     table.get_by_label("Name of the run").fill("lowest loss")
     lab.page.keyboard.press("Enter")
     expect(rows.first).to_contain_text("lowest loss")
+    table.locator(".jpd-runs-scroll").evaluate("node => { node.scrollLeft = 0 }")
     pictures(lab, "runs-table")
     table.get_by_label("Group runs by").select_option("param:model")
     expect(table.locator(".jpd-runs-group")).to_contain_text("vit-base (250)")

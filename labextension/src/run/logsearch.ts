@@ -44,7 +44,7 @@ export class LogSearch {
     this._input = el('input', {
       type: 'search',
       class: 'jpd-input jpd-search',
-      placeholder: trans('Search the whole log'),
+      placeholder: trans('Search the log'),
       'aria-label': trans('Search the whole log'),
       spellcheck: 'false'
     });

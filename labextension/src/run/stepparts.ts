@@ -6,6 +6,8 @@ import { Rereading } from './rereading';
 import type { IRunInfo, IStepProfile, IStepsOfRank } from './source';
 
 const PAUSE_MS = 1000;
+/** A run that has measured no step by then will hardly do so. */
+const YOUNG_S = 30;
 /** Of more ranks there are three rows: the slowest, the median and the fastest. */
 const MOST_ROWS = 8;
 
@@ -65,8 +67,9 @@ export class StepParts {
 
   /** With the first curves the rows get their places, so that later only their content changes. */
   reserve(): void {
-    const running = this._run?.state === 'running' && this._context.source.profile;
-    if (this.node.hidden && running) {
+    const run = this._run;
+    const young = run?.state === 'running' && run.host_time - (run.started ?? 0) < YOUNG_S;
+    if (this.node.hidden && young && this._context.source.profile) {
       this.node.hidden = false;
       this._clear();
     }

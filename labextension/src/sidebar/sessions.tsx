@@ -47,7 +47,7 @@ function Session(props: ISessionsProps & { session: ISessionInfo }): React.React
         </summary>
         <Facts
           label={trans.__('Ranks')}
-          rows={ranks.map(rank => [String(rank.rank), describeRank(rank, trans)])}
+          rows={ranks.map(one => [trans.__('rank %1', one.rank), describeRank(one, trans)])}
         />
         <Facts label={trans.__('Names on rank 0')} rows={Object.entries(names)} />
       </details>
@@ -94,11 +94,12 @@ function Facts(props: { label: string; rows: readonly (readonly string[])[] }) {
 export function describe(session: ISessionInfo, trans: TranslationBundle): string {
   const { ranks, backend, world_size: size, idle_since: idle, queued } = session;
   const memory = ranks.reduce((sum, rank) => sum + (rank.memory_bytes ?? 0), 0);
+  const idle_s = idle === null ? 0 : Math.floor(session.host_time - idle);
   return [
     trans._n('%1 rank on %2', '%1 ranks on %2', size, backend),
     idle === null
       ? trans.__('runs a cell')
-      : trans.__('idle %1', duration(Math.floor(session.host_time - idle))),
+      : trans.__('idle %1', idle_s ? duration(idle_s) : '').trim(),
     ...(queued ? [trans._n('%1 cell waits', '%1 cells wait', queued)] : []),
     ...(memory ? [bytes(memory)] : []),
     ...(session.here ? [] : [session.host])

@@ -86,7 +86,7 @@ export class RunsTable implements IDisposable {
       type: 'search',
       class: 'jpd-input',
       value: this._state.text,
-      placeholder: trans('Filter: text, lr>=0.1, tag:best, state:failed …'),
+      placeholder: trans('Text, lr>=0.1, tag:best, state:failed'),
       'aria-label': trans('Filter runs by text')
     });
     this._filter.addEventListener('input', () => this._typed(), { signal });

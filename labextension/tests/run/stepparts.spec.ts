@@ -99,4 +99,13 @@ describe('the parts of a step', () => {
     source.tell({ kind: 'curves', id: source.id });
     await vi.waitFor(() => expect(node.hidden).toBe(true), 3000);
   });
+
+  it('have no places in a run that has measured none for long', async () => {
+    const source = new FakeSource(runInfo(2, 'running', { host_time: 1100 }));
+    source.curveList = [{ name: 'loss', band: null, ranks: [] }];
+    const node = await show(source);
+    const metrics = node.parentElement?.querySelector<HTMLElement>('.jpd-metrics');
+    await vi.waitFor(() => expect(metrics?.hidden).toBe(false));
+    expect(node.hidden).toBe(true);
+  });
 });

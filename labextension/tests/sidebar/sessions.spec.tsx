@@ -82,8 +82,8 @@ describe('the sessions', () => {
       [...table.querySelectorAll('tr')].map(row => [...row.children].map(cell => cell.textContent))
     );
     expect(ranks).toEqual([
-      ['0', 'pid 7 · 2.00 GB · GPU memory 3.00 GB'],
-      ['1', 'ended; the next cell starts the rank again · pid 8']
+      ['rank 0', 'pid 7 · 2.00 GB · GPU memory 3.00 GB'],
+      ['rank 1', 'ended; the next cell starts the rank again · pid 8']
     ]);
     expect(names).toEqual([
       ['model', 'Net'],
