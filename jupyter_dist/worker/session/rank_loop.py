@@ -158,7 +158,7 @@ class _Rank:
                 continue
             code, orderly = self._run(message)
             if os.getpid() != self._pid or self._gpu_error is not None:  # a process that the cell has forked
-                boot.end(code or 1, orderly=orderly)
+                boot.end(code, orderly=orderly)
 
     def _run(self, message: Mapping[str, Any]) -> tuple[int, bool]:
         os.environ.update(message["env"])
