@@ -142,6 +142,11 @@ def test_a_message_of_another_version_is_answered(notebook: Notebook) -> None:
     assert notebook.results("held") == [1]
 
 
+def test_a_process_that_a_cell_has_forked_ends_with_its_own_code(notebook: Notebook) -> None:
+    code = "import os\npid = os.fork()\nos.waitpid(pid, 0)[1] if pid else None"
+    assert notebook.results(code, "--session -np 1") == [0]
+
+
 @pytest.mark.parametrize("number", [1, payload.CELL_FORMAT + 1])
 def test_a_cell_of_another_version_is_refused_and_the_rank_stays(
     notebook: Notebook, monkeypatch: pytest.MonkeyPatch, number: int
