@@ -202,19 +202,12 @@ def make_private(path: Path) -> None:
     os.chmod(path, 0o700)
 
 
-def create(root: Path, run_id: str, world_size: int, prepared: Path | None = None) -> RunFolder:
+def create(root: Path, run_id: str, world_size: int) -> RunFolder:
     """Create the folder of a new run.
-
-    `prepared`: a folder of `prepare` on the same file system. It is moved, if it exists.
 
     Raises LaunchError if the disk is full, read-only or not the user's.
     """
     folder = RunFolder(root / run_id)
-    if prepared is not None:
-        with contextlib.suppress(OSError):
-            os.utime(prepared)  # `clean` removes an old folder without a job
-            os.rename(prepared, folder.path)
-            return folder
     try:
         make_private(root)
         prepare(folder, world_size)

@@ -280,8 +280,7 @@ class _Capture:
             ]
             header["same_python"] = self._places.missing
         body = dumped.body + second.body
-        size = len(body) + sum(view.nbytes for view in dumped.buffers)
-        size += sum(len(file.data) for file in files)
+        size = len(body) + sum(view.nbytes for view in dumped.buffers) + sum(len(file.data) for file in files)
         notes = [*self._notes, *dict.fromkeys(trace.notes), *shipment.notes, *settings.notes]
         values = {**self._shown, **trace.globals, **self._shown}
         notes += notebook_history.old_classes(values)

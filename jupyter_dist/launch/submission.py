@@ -162,7 +162,8 @@ def resume(place: RunFolder) -> bool:
     return True
 
 
-def _create(root: Any, request: Request, payload: Payload, prepared: Path | None) -> RunFolder:
+def _create(root: Path, request: Request, payload: Payload, prepared: Path | None) -> RunFolder:
+    """Create the run's folder. `prepared`: a folder of `folder.prepare`, which is moved if it exists."""
     existing = next((path for path in (root, *root.parents) if path.exists()), root)
     free = shutil.disk_usage(existing).free
     # In addition to the payload, a run needs space for its state and for each rank's first lines.
@@ -175,7 +176,12 @@ def _create(root: Any, request: Request, payload: Payload, prepared: Path | None
     for _ in range(20):
         run_id = folder.new_id()
         if not (root / run_id).exists():
-            return folder.create(root, run_id, 0 if request.search else request.world_size, prepared)
+            if prepared is not None:
+                with contextlib.suppress(OSError):
+                    os.utime(prepared)  # `clean` removes an old folder without a job
+                    os.rename(prepared, root / run_id)
+                    return folder.RunFolder(root / run_id)
+            return folder.create(root, run_id, 0 if request.search else request.world_size)
     raise LaunchError(f"no free run id in {str(root)!r}; try again.")
 
 

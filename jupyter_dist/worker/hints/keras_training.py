@@ -48,7 +48,7 @@ def _look(model: Any, given: Mapping[str, Any]) -> None:
     strategy = getattr(model, "distribute_strategy", None)
     if strategy is None or getattr(strategy, "cluster_resolver", None) is not None or _is_elsewhere():
         return  # another backend of Keras, or a strategy that may span the ranks
-    horovod = sys.modules.get("horovod.tensorflow")
+    horovod: Any = sys.modules.get("horovod.tensorflow")
     is_horovods = horovod is not None and horovod.is_initialized()
     if is_horovods and (given.get("shuffle", True) is not False or horovod.size() != world_size()):
         return
