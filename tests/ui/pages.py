@@ -405,6 +405,10 @@ class Sidebar:
         return self.clusters.get_by_role("listitem").filter(has=menu)
 
     def choose(self, name: str, item: str) -> None:
-        """Choose from the menu of a card."""
+        """Choose from the menu of a card, which may be that of a backend that is not set up."""
+        more = self.clusters.get_by_role("button", name=re.compile("More backends"), expanded=False)
+        expect(self.card(name).or_(more).first).to_be_visible()
+        if not self.card(name).count():
+            more.click()
         self.card(name).get_by_role("button", name=f"More actions for {name}", exact=True).click()
         self.node.page.get_by_role("menuitem", name=item).click()
