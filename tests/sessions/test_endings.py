@@ -148,7 +148,7 @@ def test_a_cell_for_a_session_that_another_one_has_replaced_is_refused(notebook:
     assert earlier is not None
     notebook.plain("%dist close")
     run = notebook.cell("held = 2", "--session -np 1")
-    with pytest.raises(LaunchError, match="another one has its name"):
+    with pytest.raises(LaunchError, match="was replaced meanwhile"):
         session_link.deliver(earlier, {})(run.folder)
     assert notebook.results("held") == [2]
 

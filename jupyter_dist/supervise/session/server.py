@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import selectors
 import signal
@@ -297,17 +298,12 @@ class Server:
         return {"ok": True}
 
     def _take_cell(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        from json import loads
-
         folder = RunFolder(Path(message["folder"]))
         if self._ending:
             return {"error": f"the session {self._name!r} is ending: {self._ending}"}
         if message.get("session", self._id) != self._id:  # it may have other names, and other ranks
-            return {
-                "error": f"the session {self._name!r} has ended meanwhile, and another one has its name. Run "
-                "the cell again"
-            }
-        job = Job.from_json(loads(folder.job.read_bytes()))
+            return {"error": f"the session {self._name!r} was replaced meanwhile. Run the cell again"}
+        job = Job.from_json(json.loads(folder.job.read_bytes()))
         lock = try_lock(folder.resume_lock)
         if lock is None:
             return {"error": f"another process already runs {folder.id}"}
@@ -350,11 +346,9 @@ class Server:
         """End the ranks, after their exit handlers, and all cells that wait."""
         log(f"the session ends: {self._ending}")
         self._send_answers()
+        state = State.FAILED if self._failed else State.STOPPED
         for waiting in self._waiting:
-            waiting.refuse(
-                f"the session {self._name} has ended: {self._ending}",
-                State.FAILED if self._failed else State.STOPPED,
-            )
+            waiting.refuse(f"the session {self._name} has ended: {self._ending}", state)
         self._waiting = []
         for rank in range(self.job.world_size):
             self.ranks.send(rank, {"do": "end"})

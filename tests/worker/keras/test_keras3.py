@@ -332,8 +332,6 @@ def write_on_one():
     class ModelCheckpoint(keras.callbacks.Callback):
         pass  # ranks do not wait in it
     log = [keras.callbacks.CSVLogger("one.csv"), ModelCheckpoint()] * (dist.rank() == 0)
-    if dist.rank() == 0:  # as in a loop of the user
-        keras.callbacks.CallbackList(None, add_history=True, model=model).on_train_begin()
     try:
         model.fit(data(), verbose=0, callbacks=mine)
     except ValueError as error:
