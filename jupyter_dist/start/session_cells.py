@@ -220,12 +220,13 @@ def _send(
     """Send a cell to a session. `about`: what is known of the names of its ranks."""
     choice = code.choose(plan, about)
     payload = code.capture(plan, choice)
-    for note in choice.notes:
-        display.tell(f"note: {note}")
     more = {"sent": choice.sent, "seen": choice.seen, "together": choice.together, "needs": choice.needs}
     deliver = session_link.deliver(found, {**more, "number": about.get("number")})
     facts = {**_facts(plan, None), "owned": sorted(payload.words.intersection(about["owned"]))}
-    return launch_payload(payload, plan, source, origin, facts, deliver)
+    run = launch_payload(payload, plan, source, origin, facts, deliver)
+    for note in choice.notes:  # not those of a cell that is chosen anew, because the names have changed
+        display.tell(f"note: {note}")
+    return run
 
 
 def _tell_of_end(name: str) -> None:

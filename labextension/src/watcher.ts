@@ -198,7 +198,11 @@ export class Watcher {
       subject === null ? [...this._listeners.values()] : [this._listeners.get(subject)];
     for (const listeners of subjects) {
       for (const listener of [...(listeners ?? [])]) {
-        listener(change);
+        try {
+          listener(change);
+        } catch (error) {
+          console.error('jupyter-dist: a view failed', error); // the others hear of it too
+        }
       }
     }
   }

@@ -222,7 +222,8 @@ def init(communicator: str | None = None, timeout_s: float | None = None) -> Non
     Args:
     - `communicator`: torch's name of its backend, such as "gloo". The default is "nccl" if every rank has a
       GPU of its own, otherwise "gloo". NCCL refuses ranks that share a GPU.
-    - `timeout_s`: how long a collective waits for the other ranks, in seconds (default: torch's).
+    - `timeout_s`: how long a collective waits for the other ranks, in seconds (default: torch's). Collectives
+      of NCCL have no such limit in a session.
 
     The function also makes `device()` the current CUDA device. jupyter-dist closes the group when the cell
     has succeeded. Outside a run, the group has only this process.

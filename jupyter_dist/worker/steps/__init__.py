@@ -332,8 +332,8 @@ def write() -> None:
 
 
 def _uses_gpus() -> bool:
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is not None and cuda.is_initialized():
         return True
     return os.environ.get("JUPYTER_DIST_GPUS", "0") not in ("", "0")
 

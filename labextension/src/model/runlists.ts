@@ -70,7 +70,9 @@ export class RunLists implements IDisposable {
     const { signal } = this._abort;
     this._reported = new Rereading(async () => {
       await new Promise(go => setTimeout(go, FIRST_MS));
-      await this.refresh();
+      if (!signal.aborted) {
+        await this.refresh();
+      }
       return PAUSE_MS - FIRST_MS;
     }, signal);
     document.addEventListener('visibilitychange', () => this._schedule(), { signal });
