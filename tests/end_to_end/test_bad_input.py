@@ -70,7 +70,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callab
         ("-np", "-np needs a value: a whole number"),
         ("--nq 2", "unknown flag '--nq'; did you mean --np?"),
         ("--gpu-per-worker 1", "unknown flag '--gpu-per-worker'; did you mean --gpus-per-worker?"),
-        ("--gpus-per-worker 1000000", "2 workers with --gpus-per-worker 1000000 need 2000000 GPUs"),
+        ("--gpus-per-worker 1000000", "-np 2 with --gpus-per-worker 1000000 needs 2,000,000 GPUs"),
         ("--cluster nope", "no cluster 'nope'. None is saved"),
         ("--cluster '../x'", "'../x' cannot be the name of a cluster"),
         ('--cluster "it\'s"', '"it\'s" cannot be the name of a cluster'),

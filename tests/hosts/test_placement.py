@@ -72,7 +72,7 @@ def test_gpus_are_shared_by_those_that_train(folder: RunFolder) -> None:
 @pytest.mark.parametrize(
     ("gpus", "options", "told"),
     [
-        ((4, 1), {}, "host b has 1 GPUs, too few for 2 of the workers: .*--gpus-per-worker 0"),
+        ((4, 1), {}, "host b has 1 GPU, too few for 2 of the workers: .*--gpus-per-worker 0"),
         ((4, 2), {"gpus_per_worker": 2}, "host b has 2 GPUs, too few for 2 .* --gpus-per-worker 2"),
         ((0, 0), {"gpus_per_worker": 1}, "host a has 0 GPUs"),
         ((0, 0), {}, None),
