@@ -86,7 +86,7 @@ def test_only_what_the_notebook_may_see_is_shared_out(gpus: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, r"3 workers, but only 2 GPUs are visible here\. Use -np 2, or --gpus-per-worker 0\.5 to share GPUs"),
+        ({}, r"3 workers, but only 2 GPUs are visible here\. Use -np 2, or --gpus-per-worker 0\.5 to share"),
         ({"gpus_per_worker": 1}, r"-np 3 with --gpus-per-worker 1 needs 3 GPUs, but 2 GPUs are visible"),
     ],
 )
