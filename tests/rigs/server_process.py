@@ -23,7 +23,7 @@ from jupyter_dist.conformance.deadlines import Deadline
 from tests.rigs.plain_http import ask
 from tests.rigs.ports import take_port
 
-__all__ = ["BASE", "TOKEN", "Answer", "Server", "api", "fill"]
+__all__ = ["BASE", "TOKEN", "Answer", "Server", "api", "closed", "fill"]
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-of-the-tests"
@@ -171,13 +171,18 @@ class Server:
             try:
                 return await use(socket)
             finally:
-                open_still = socket.close_code is None  # else the server has closed it
-                socket.close()
-                if open_still:
-                    while await asyncio.wait_for(socket.read_message(), 30) is not None:
-                        pass  # on its way when it was closed
+                await closed(socket)
 
         return asyncio.run(run())
+
+
+async def closed(socket: WebSocketClientConnection) -> None:
+    """Close a WebSocket, and wait until it is. Python warns of one that is left open."""
+    open_still = socket.close_code is None  # else the server has closed it
+    socket.close()
+    if open_still:
+        while await asyncio.wait_for(socket.read_message(), 30) is not None:
+            pass  # on its way when it was closed
 
 
 def api(path: str) -> str:

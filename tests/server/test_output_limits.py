@@ -19,6 +19,7 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 from jupyter_dist import folder as folders
 from jupyter_dist.record import reader
 from tests.rigs.ports import take_port
+from tests.rigs.server_process import closed
 
 TOKEN = "t"
 FLOOD = """%%distribute -np 2
@@ -98,7 +99,7 @@ async def flood(port: int) -> tuple[list[dict[str, Any]], int]:
         await execute(connection, "%load_ext jupyter_dist")
         return await execute(connection, FLOOD)
     finally:
-        connection.close()
+        await closed(connection)
 
 
 def saved_outputs(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
