@@ -20,6 +20,7 @@ class AfterImport:
 
     `hook` gets one of `names` and the module of that name, which was executed for the first time. Choose
     modules whose classes are then complete. An exception of the hook passes through the user's import.
+    `install` calls the hook in the order of `names`.
     """
 
     def __init__(self, names: Collection[str], hook: Callable[[str, ModuleType], None]) -> None:

@@ -305,4 +305,6 @@ def _fail(table: Mapping[str, tuple[str, str]], name: str, error: Exception) -> 
         events.tell(str(refusal))
 
 
-_finder = AfterImport({name for table in (*_TABLES, _PACKAGES) for name in table}, _run_hook)
+# In the order of the tables: where modules are imported already, the hooks of a library's inner modules come
+# before those of the package. `keras.Model.fit` wraps what the trainer's hook has made.
+_finder = AfterImport(dict.fromkeys(name for table in (*_TABLES, _PACKAGES) for name in table), _run_hook)
