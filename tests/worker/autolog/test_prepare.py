@@ -58,9 +58,8 @@ def test_a_rank_keeps_what_was_prepared(tmp_path: Path) -> None:
     assert events == []
 
 
-@pytest.mark.needs("torch")
 def test_hooks_of_imported_modules_run_from_the_inside() -> None:
-    """The hooks of `keras` wrap what that of its trainer has made. A set has another order in each process."""
+    """The hooks of `keras` wrap what that of its trainer has made. A set would have any order."""
     code = "from jupyter_dist.worker import autolog; print(*autolog._finder._names)"
     for seed in ("1", "2", "3"):
         environ = {**os.environ, "PYTHONHASHSEED": seed}
@@ -68,6 +67,7 @@ def test_hooks_of_imported_modules_run_from_the_inside() -> None:
         assert names.index("keras.src.backend.tensorflow.trainer") < names.index("keras")
 
 
+@pytest.mark.needs("torch")
 def test_a_rank_itself_says_what_a_version_lacks(tmp_path: Path) -> None:
     (prepared, same, _), events = run(tmp_path, "del data._BaseDataLoaderIter")
     assert prepared[2] == []
