@@ -27,10 +27,12 @@ def has_gpu(torch: Any) -> bool:
 
 
 def shares_gpu(torch: Any, ranks: int) -> bool:
-    """Return whether another rank uses this rank's GPU, which NCCL refuses.
+    """Return whether this rank has a GPU that another rank uses too, which NCCL refuses.
 
     `ranks`: the number of ranks on this machine.
     """
+    if not has_gpu(torch):
+        return False
     own = os.environ.get("JUPYTER_DIST_GPUS")
     return 0 < float(own) < 1 if own else ranks > max(torch.cuda.device_count(), _gpus_of_srun())
 

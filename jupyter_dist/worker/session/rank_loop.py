@@ -160,7 +160,8 @@ class _Rank:
                 self._link.send({"of": message["of"], "closed": True})
                 continue
             code, orderly = self._run(message)
-            if os.getpid() != self._pid or self._gpu_error is not None:  # a process that the cell has forked
+            forked = os.getpid() != self._pid  # by the cell
+            if forked or self._gpu_error is not None:
                 boot.end(code, orderly=orderly)
 
     def _run(self, message: Mapping[str, Any]) -> tuple[int, bool]:
@@ -247,10 +248,10 @@ class _Rank:
 
 def _gpu_memory() -> int | None:
     """Return the bytes that torch has reserved on this rank's GPUs; None if the rank uses none."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
+    if not nccl_groups.is_in_use():
         return None
-    return sum(int(torch.cuda.memory_reserved(device)) for device in range(torch.cuda.device_count()))
+    cuda = sys.modules["torch"].cuda
+    return sum(int(cuda.memory_reserved(device)) for device in range(cuda.device_count()))
 
 
 def serve(folder: Path) -> NoReturn:

@@ -33,10 +33,12 @@ def patch_accelerate(state: ModuleType) -> None:
 
 def _partial_state(original: Callable[..., Any]) -> Callable[..., Any]:
     def __init__(self: Any, cpu: bool = False, **kwargs: Any) -> None:
+        import torch
+
         several = api.world_size() > 1
         if not cpu and not by_local_rank.has_several():  # accelerate picks a GPU by the local rank
             by_local_rank.see_all("CUDA was used before accelerate. Make the Accelerator first")
-        if several and not cpu and _shares_gpu():
+        if several and not cpu and shares_gpu(torch, api.local_world_size()):
             raise RuntimeError(
                 "accelerate needs a GPU for each rank, and ranks share one here. Start the cell with "
                 "--gpus-per-worker 1, or with --gpus-per-worker 0 to train on the CPU"
@@ -78,12 +80,6 @@ def _has_accelerator() -> bool:
 
     known = getattr(torch, "accelerator", None)  # new in torch 2.6
     return bool(torch.cuda.is_available() if known is None else known.is_available())
-
-
-def _shares_gpu() -> bool:
-    import torch
-
-    return bool(torch.cuda.is_available()) and shares_gpu(torch, api.local_world_size())
 
 
 def patch_lightning(connector: ModuleType) -> None:
