@@ -33,7 +33,8 @@ __all__ = [
 
 _ANSWER_S = 30.0
 _START_S = 120.0
-_CLOSE_S = place.EXIT_LIMIT_S + 15.0
+_CLOSE_S = place.EXIT_LIMIT_S + 65.0
+"""The supervisor waits for exit handlers, and for a minute at most for a platform that ends its job."""
 _POLL_S = 0.002
 _links: dict[tuple[str, int], tuple[float, channel.Channel]] = {}
 """Open connections by the session's folder and this process's id, with the time of the session's start."""
