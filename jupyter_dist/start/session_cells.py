@@ -245,7 +245,7 @@ def _plan_of(found: StoredSession, plan: Plan) -> Plan:
     Ranks on hosts may have another Python: the options say so.
     """
     backend = backends.load(found.about["backend"])
-    if backend.capabilities.outlives:
+    if backend.capabilities.exchanges:
         options = backend.options(**found.about["options"])
         plan = dataclasses.replace(plan, backend=backend, options=options, cluster=None)
     elif plan.backend.name != backend.name:

@@ -130,7 +130,7 @@ class Session:
         self.run(fn)
         origin = origin_of_call(fn)
         found = session_link.existing(self.name)
-        here = not backends.declared(found.about["backend"]).capabilities.outlives
+        here = not backends.declared(found.about["backend"]).capabilities.exchanges
         payload = payload_builder.capture_call(fn, (), {}, here=here, **origin.for_capture())
         path = found.path / f"{place.ON_START}-{_identity(fn)}.pkl"
         if path.exists():

@@ -190,5 +190,5 @@ class LocalProcesses:
 
 def processes_of(job: Job, folder: RunFolder) -> SessionProcesses:
     """Return the processes of a session. `folder`: the session's, shaped like a run's."""
-    hosted = backends.declared(job.backend).capabilities.outlives
-    return HostProcesses(job, folder) if hosted else LocalProcesses(job, folder)
+    on_hosts = backends.declared(job.backend).capabilities.exchanges
+    return HostProcesses(job, folder) if on_hosts else LocalProcesses(job, folder)
