@@ -16,7 +16,8 @@ from ....errors import InputError
 from ....folder import RunFolder
 from ....record import reader
 from ....search.spec import KnownBest, Search, WarmStart
-from ..account import AwsAccount, NotThere
+from ...job_watch import NotThere
+from ..account import AwsAccount
 from ..checks import region_for
 from ..options import SageMakerOptions
 from ..request import Asked
@@ -106,7 +107,7 @@ def _check_parent(request: Mapping[str, Any], added: Mapping[str, str], told: Ma
         )
     fixed, fixed_there = {**_fixed(request), **added}, _fixed(told)
     tuned, tuned_there = dict(_kinds(request)), dict(_kinds(told))
-    same = f"{called} must have the same parameters as this one, each fixed or tuned"
+    same = f"{called} and this run must have the same parameters, each fixed or tuned"
     for name in sorted({*fixed_there, *tuned_there} - {*fixed, *tuned}):
         if name.startswith("sagemaker_"):
             cure = "Use the same --distribution and --framework"
@@ -114,13 +115,13 @@ def _check_parent(request: Mapping[str, Any], added: Mapping[str, str], told: Ma
             cure = f"Add --hyperparameters {name}=VALUE to fix it, or tune it"
         else:
             cure = f"Add --hyperparameters {name}={_plain(fixed_there[name])}"
-        raise InputError(f"--warm-start: {name!r} is missing here, and {same}. {cure}")
+        raise InputError(f"--warm-start: {name!r} is missing in this run. But {same}. {cure}")
     for name in sorted({*fixed, *tuned} - {*fixed_there, *tuned_there}):
         if name.startswith("sagemaker_"):
             cure = "Use the same --distribution and --framework, or remove --warm-start"
         else:
             cure = f"Remove {name} from {'--tune' if name in tuned else '--hyperparameters'}"
-        raise InputError(f"--warm-start: {name!r} is new, and {same}. {cure}")
+        raise InputError(f"--warm-start: {name!r} is new in this run. But {same}. {cure}")
     for name in sorted(tuned.keys() & tuned_there.keys()):
         if tuned[name] != tuned_there[name]:
             raise InputError(
