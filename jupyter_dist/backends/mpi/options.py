@@ -1,4 +1,4 @@
-"""Options of the backend."""
+"""The options of the backend `mpi`."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..job_watch import JobView, wait_or_stop
-from .account import AwsAccount, NotThere
+from ..job_watch import JobView, NotThere, wait_or_stop
+from .account import AwsAccount
 
 __all__ = ["TrainingJob", "describe", "end_job", "look_again", "look_at", "read"]
 
@@ -63,7 +63,7 @@ class TrainingJob(JobView):
     @property
     def active(self) -> bool:
         """Whether the job has not ended, and is not ending."""
-        return self.status == "InProgress"
+        return self.ended is None and not self.ending
 
     def lost_since(self, first: TrainingJob) -> str | None:
         """Return why the job's first hosts are lost, for the user. None while they may exist."""
@@ -92,6 +92,7 @@ def read(told: Mapping[str, Any], region: str) -> TrainingJob:
         page=page,
         waits_for=waits,
         # Somebody stopped it on its page, or the tuning job that has started it did.
+        ending=status == "Stopping",
         stopped=(status, secondary) == ("Stopped", "Stopped"),
         instances=int(told.get("ResourceConfig", {}).get("InstanceCount") or 1),
         training_s=told.get("TrainingTimeInSeconds"),

@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from ...cluster_form import Form
 from ...errors import InputError
-from ...option_fields import flag
+from ...option_fields import flag, matching
 from ...worker.gpus.devices import visible_gpus
 from ..ranks.default_environment import cores
 from ..shared_options.gpus import LauncherGpuOptions
@@ -26,6 +26,7 @@ Torch's default of 30 s delays every restart.
 _MEETING = (
     "works only with --rdzv-backend static. Set the address of the rendezvous with --rdzv-endpoint HOST:PORT"
 )
+_PAIRS = "NAME=VALUE pairs such as last_call_timeout=5,join_timeout=60"
 _OUTPUT = "has no effect here, because each rank's output is in a log of its own. Read it with run.log(rank)"
 _PROGRAM = "has no effect here, because the workers run the cell. Remove it"
 _INSTEAD = {
@@ -59,15 +60,6 @@ def _processes(value: object) -> object:
         if not counts[value]:
             raise ValueError(f"is {value!r}, but this machine has none. Write the number of workers")
         return counts[value]
-    return value
-
-
-def _pairs(value: str) -> str:
-    for part in filter(None, value.split(",")):
-        if not re.fullmatch(r"\w+=[^=]+", part.strip()):
-            raise ValueError(
-                f"needs NAME=VALUE pairs such as last_call_timeout=5,join_timeout=60, got {value!r}"
-            )
     return value
 
 
@@ -106,7 +98,7 @@ class TorchrunOptions(LauncherHostOptions, LauncherGpuOptions):
         "HOST:PORT of the rendezvous. Default: a free port of the first host",
         metavar="HOST:PORT",
     )
-    rdzv_conf: Annotated[str, AfterValidator(_pairs)] = flag(
+    rdzv_conf: Annotated[str, matching(r"(\s*\w+=[^=,]+(,+|$))*", _PAIRS)] = flag(
         "",
         "Rendezvous settings",
         f"More settings of the rendezvous. Default: last_call_timeout={LAST_CALL_S}",
