@@ -51,7 +51,7 @@ def test_a_form_names_no_field_that_is_not_there(name: str) -> None:
 
 
 class Far(Options):
-    form: ClassVar[Form] = Form(first=("b", "np"), sections={"Far": ("a",)})
+    form: ClassVar[Form] = Form(first=("b", "np"), sections={"Far": "a"})
     a: int = Field(1, title="A")
     b: int = Field(1, title="B")
     c: int = Field(1, title="C")

@@ -41,10 +41,10 @@ class AzureMlOptions(InstanceOptions):
         first=("compute", "instance_type", "instance_count", "environment", "input"),
         places=("workspace",),
         sections={
-            "Ranks": ("np", "processes_per_host", "distribution", "chief", "ps"),
-            "Workspace": ("subscription", "resource_group", "workspace"),
-            "Job": ("pip", "conda_file", "image", "spot", "shm_size", "identity", "datastore"),
-            "Name and labels": ("experiment", "tags"),
+            "Ranks": "np processes_per_host distribution chief ps",
+            "Workspace": "subscription resource_group workspace",
+            "Job": "pip conda_file image spot shm_size identity datastore",
+            "Name and labels": "experiment tags",
         },
     )
 

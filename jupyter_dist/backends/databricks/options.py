@@ -55,8 +55,8 @@ class DatabricksOptions(OtherPythonOptions, GpuOptions):
         first=("profile", "volume", "cluster_id", "new_cluster", "np"),
         places=("profile", "host"),
         sections={
-            "New cluster": ("node_type", "workers", "runtime", "other_python", "policy", "spot"),
-            "Account": ("host",),
+            "New cluster": "node_type workers runtime other_python policy spot",
+            "Account": "host",
         },
     )
 

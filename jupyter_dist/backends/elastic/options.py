@@ -18,9 +18,7 @@ _ROLES = dict.fromkeys(("ps", "chief", "evaluator"), "Ranks of an elastic run ha
 class ElasticOptions(RoleOptions):
     """Limits of the number of ranks. A run is elastic if one of the first two is given."""
 
-    form: ClassVar[Form] = Form(
-        sections={"Elastic runs": ("min_np", "max_np", "elastic_timeout", "reset_limit")}
-    )
+    form: ClassVar[Form] = Form(sections={"Elastic runs": "min_np max_np elastic_timeout reset_limit"})
 
     min_np: int | None = flag(
         None,

@@ -72,54 +72,26 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
         first=("np", "hosts", "gpus_per_worker", "network_interfaces", "env"),
         sections={
             "Elastic": (
-                "min_np",
-                "max_np",
-                "host_discovery_script",
-                "slots",
-                "elastic_timeout",
-                "reset_limit",
-                "blacklist_cooldown_range",
+                "min_np max_np host_discovery_script slots elastic_timeout reset_limit "
+                "blacklist_cooldown_range"
             ),
             "Launcher": (
-                "gloo",
-                "mpi",
-                "mpi_args",
-                "binding_args",
-                "tcp",
-                "mpi_threads_disable",
-                "gloo_timeout_seconds",
-                "start_timeout",
-                "config_file",
-                "verbose",
+                "gloo mpi mpi_args binding_args tcp mpi_threads_disable gloo_timeout_seconds start_timeout "
+                "config_file verbose"
             ),
             "Speed": (
-                "fusion_threshold_mb",
-                "cycle_time_ms",
-                "cache_capacity",
-                "hierarchical_allreduce",
-                "hierarchical_allgather",
-                "torus_allreduce",
-                "num_nccl_streams",
-                "thread_affinity",
+                "fusion_threshold_mb cycle_time_ms cache_capacity hierarchical_allreduce "
+                "hierarchical_allgather torus_allreduce num_nccl_streams thread_affinity"
             ),
             "Autotune": (
-                "autotune",
-                "autotune_log_file",
-                "autotune_warmup_samples",
-                "autotune_steps_per_sample",
-                "autotune_bayes_opt_max_samples",
-                "autotune_gaussian_process_noise",
+                "autotune autotune_log_file autotune_warmup_samples autotune_steps_per_sample "
+                "autotune_bayes_opt_max_samples autotune_gaussian_process_noise"
             ),
             "Timeline and messages": (
-                "timeline",
-                "timeline_mark_cycles",
-                "no_stall_check",
-                "stall_check_warning_time_seconds",
-                "stall_check_shutdown_time_seconds",
-                "log_level",
-                "log_without_timestamp",
+                "timeline timeline_mark_cycles no_stall_check stall_check_warning_time_seconds "
+                "stall_check_shutdown_time_seconds log_level log_without_timestamp"
             ),
-            "Hosts": ("hostfile", "ssh_identity_file"),
+            "Hosts": "hostfile ssh_identity_file",
         },
     )
 

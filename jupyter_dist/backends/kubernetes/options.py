@@ -83,17 +83,9 @@ class KubernetesOptions(OtherPythonOptions, ElasticOptions):
         first=("np", "image", "gpus_per_worker", "context", "namespace"),
         places=("context",),
         sections={
-            "Pods": (
-                "kind",
-                "runtime",
-                "processes_per_host",
-                "cpus_per_worker",
-                "memory",
-                "shm_size",
-                "pod_template",
-            ),
-            "Where": ("job_name", "restart_policy", "node_selector", "toleration", "queue", "priority_class"),
-            "Account and volumes": ("service_account", "pvc", "python", "other_python", "mailbox"),
+            "Pods": "kind runtime processes_per_host cpus_per_worker memory shm_size pod_template",
+            "Where": "job_name restart_policy node_selector toleration queue priority_class",
+            "Account and volumes": "service_account pvc python other_python mailbox",
         },
     )
 

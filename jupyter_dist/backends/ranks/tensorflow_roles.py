@@ -46,7 +46,7 @@ Evaluator = Annotated[
 class RoleOptions(Options):
     """Options of backends whose ranks may have any of TensorFlow's roles."""
 
-    form: ClassVar[Form] = Form(sections={"Roles of TensorFlow": ("ps", "chief", "evaluator")})
+    form: ClassVar[Form] = Form(sections={"Roles of TensorFlow": "ps chief evaluator"})
 
     ps: ParameterServers = 0
     chief: Chief = False

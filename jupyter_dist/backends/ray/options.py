@@ -65,8 +65,8 @@ class RayOptions(AgentOptions, ElasticOptions):
         first=("address", "np", "gpus_per_worker", "cpus_per_worker", "runtime_env"),
         places=("address",),
         sections={
-            "Resources": ("memory_per_worker", "resources", "accelerator_type", "placement_strategy"),
-            "Communication": ("communicator",),
+            "Resources": "memory_per_worker resources accelerator_type placement_strategy",
+            "Communication": "communicator",
         },
     )
 

@@ -38,39 +38,16 @@ class SageMakerOptions(InstanceOptions):
         first=("role", "region", "instance_type", "instance_count", "input", "spot"),
         places=("profile",),
         sections={
-            "Ranks": ("np", "processes_per_host", "distribution", "mpi_options", "mp_parameters", "ps"),
-            "Container": ("framework", "framework_version", "py_version", "other_python", "image"),
-            "Data and outputs": (
-                "input_mode",
-                "output_path",
-                "code_location",
-                "checkpoint_s3",
-                "checkpoint_local_path",
-            ),
-            "Time and cost": (
-                "spot",
-                "max_run",
-                "max_wait",
-                "max_retry_attempts",
-                "keep_alive",
-                "volume_size",
-            ),
-            "Account": ("profile",),
+            "Ranks": "np processes_per_host distribution mpi_options mp_parameters ps",
+            "Container": "framework framework_version py_version other_python image",
+            "Data and outputs": "input_mode output_path code_location checkpoint_s3 checkpoint_local_path",
+            "Time and cost": "spot max_run max_wait max_retry_attempts keep_alive volume_size",
+            "Account": "profile",
             "Network and keys": (
-                "subnets",
-                "security_group_ids",
-                "encrypt_inter_container_traffic",
-                "kms_key",
-                "volume_kms_key",
+                "subnets security_group_ids encrypt_inter_container_traffic kms_key volume_kms_key"
             ),
             "Name and labels": (
-                "hyperparameters",
-                "tags",
-                "experiment",
-                "trial",
-                "trial_component",
-                "base_job_name",
-                "job_name",
+                "hyperparameters tags experiment trial trial_component base_job_name job_name"
             ),
         },
     )

@@ -77,7 +77,7 @@ class AgentOptions(Options):
 
     form: ClassVar[Form] = Form(
         sections={
-            "Hosts": ("remote_dir", "grace"),
+            "Hosts": "remote_dir grace",
         },
     )
 
@@ -99,7 +99,7 @@ class OtherPythonOptions(AgentOptions):
 
     form: ClassVar[Form] = Form(
         sections={
-            "Hosts": ("other_python",),
+            "Hosts": "other_python",
         },
     )
 

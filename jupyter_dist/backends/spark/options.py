@@ -59,7 +59,7 @@ class SparkOptions(AgentOptions, GpuOptions, RoleOptions):
     form: ClassVar[Form] = Form(
         first=("master", "np", "gpus_per_worker", "python", "conf"),
         sections={
-            "Session": ("wait_for_slots", "driver_address", "on_driver"),
+            "Session": "wait_for_slots driver_address on_driver",
         },
     )
 

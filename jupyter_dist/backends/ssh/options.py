@@ -22,7 +22,7 @@ class SshOptions(HostOptions, GpuOptions, ElasticOptions):
 
     form: ClassVar[Form] = Form(
         first=("np", "hosts", "python", "gpus_per_worker", "env"),
-        sections={"Hosts": ("hostfile", "interface")},
+        sections={"Hosts": "hostfile interface"},
     )
 
     interface: Line = flag(

@@ -69,9 +69,9 @@ class TorchrunOptions(LauncherHostOptions, LauncherGpuOptions):
     form: ClassVar[Form] = Form(
         first=("np", "hosts", "nproc_per_node", "max_restarts", "env"),
         sections={
-            "Nodes": ("nnodes", "standalone", "role"),
-            "Rendezvous": ("rdzv_backend", "rdzv_endpoint", "rdzv_conf", "rdzv_id"),
-            "Processes": ("monitor_interval", "shutdown_timeout", "numa_binding", "virtual_local_rank"),
+            "Nodes": "nnodes standalone role",
+            "Rendezvous": "rdzv_backend rdzv_endpoint rdzv_conf rdzv_id",
+            "Processes": "monitor_interval shutdown_timeout numa_binding virtual_local_rank",
         },
     )
     nnodes: Annotated[str, BeforeValidator(_nodes)] | None = flag(
