@@ -302,7 +302,7 @@ def test_a_parent_may_differ_as_the_service_allows() -> None:
             {},
             {"distribution": "torchrun"},
             {},
-            "'sagemaker_instance_type' is new, .*the same --distribution",
+            "'sagemaker_instance_type' is new in this run.*the same --distribution",
         ),
         ({}, {}, {"TrainingJobDefinition": None}, "has several algorithms"),
     ],
