@@ -100,7 +100,7 @@ class AzureMl(PlatformJob[CommandJob]):
         made = anonymous(asked)
         return {
             **({} if made is None else {"environment": {environment_of(asked, workspace): made[1]}}),
-            "hosts": asked.hosts(job.world_size),
+            "hosts": asked.host_list(job.world_size),
             "mailbox": mailbox_of(asked),
             "put": f"{workspace}/jobs/{name}",
             "body": command_job(asked, name, job.world_size, workspace, code, longest_s=most_s),

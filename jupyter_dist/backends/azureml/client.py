@@ -80,7 +80,7 @@ class AzureMlClient:
         )
 
     def hosts(self, job: Job, seen: CommandJob) -> Sequence[Mapping[str, Any]]:
-        return self._asked.hosts(job.world_size)
+        return self._asked.host_list(job.world_size)
 
     def submit(self, job: Job, attempt: int, mailbox: Mailbox, before: CommandJob | None) -> CommandJob:
         if self._adopted is not None:

@@ -123,7 +123,7 @@ class SageMaker(PlatformJob[TrainingJob]):
         url = mailbox_of(asked, region)
         env = _shown_env(url, job.id)
         return {
-            "hosts": asked.hosts(job.world_size),
+            "hosts": asked.host_list(job.world_size),
             "mailbox": url,
             "create_training_job": request_of(job, job_names(asked, job.id, attempt)[0], asked, region, env),
         }

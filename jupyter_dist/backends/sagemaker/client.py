@@ -136,7 +136,7 @@ class SageMakerClient:
         return BucketStore(asking, mailbox_of(self._asked, self._account.region))
 
     def hosts(self, job: Job, seen: TrainingJob) -> Sequence[Mapping[str, Any]]:
-        return self._asked.hosts(job.world_size)
+        return self._asked.host_list(job.world_size)
 
     def submit(self, job: Job, attempt: int, mailbox: Mailbox, before: TrainingJob | None) -> TrainingJob:
         if self._adopted is not None:

@@ -49,7 +49,7 @@ class InstanceOptions(OtherPythonOptions):
         """Return the number of machines. Each has a rank: idle machines would cost money."""
         return min(self.instance_count, world_size)
 
-    def hosts(self, world_size: int) -> list[dict[str, Any]]:
+    def host_list(self, world_size: int) -> list[dict[str, Any]]:
         """Return the hosts with the platform's names, each with its number of ranks."""
         count = self.instances(world_size)
         each = -(-world_size // count)
