@@ -113,6 +113,11 @@ def test_import_is_light() -> None:
     assert {name.split(".")[0] for name in loaded} - {"jupyter_dist"} - _SMALL == set()
 
 
+def test_a_rank_imports_nothing_that_few_cells_need() -> None:
+    code = "import json, sys; import jupyter_dist.worker.__main__; print(json.dumps([*sys.modules]))"
+    assert {"asyncio", "email", "importlib.metadata", "ssl"} & set(json.loads(run_python(code))) == set()
+
+
 @pytest.mark.parametrize(
     "statement",
     ["import jupyter_dist", "import jupyter_dist as dist; dist.rank(); dist.world_size()"],

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import json
 import os
 import socket
@@ -23,6 +24,9 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":
+    gc.disable()  # until the end of the imports below: they leave nothing to collect
 
 from .. import backends
 from ..folder import RunFolder, free_room, keep_room, make_attempt
@@ -363,4 +367,5 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    gc.enable()
     main(sys.argv[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import NoReturn
 
 from .launchers import launched_rank, rank_folder
 
-if __name__ == "__main__" and launched_rank.LAUNCHER in os.environ:
-    # Enter before the imports below: the process that only waits then has imported next to nothing.
-    launched_rank.enter()
+if __name__ == "__main__":
+    gc.disable()  # until the end of the imports below: they leave nothing to collect
+    if launched_rank.LAUNCHER in os.environ:
+        # Enter before the imports below: the process that only waits then has imported next to nothing.
+        launched_rank.enter()
 
 from . import boot
 from .api import file_barrier
@@ -91,6 +94,7 @@ def _keep_store(run_folder: Path, rank: int) -> None:
 
 
 if __name__ == "__main__":
+    gc.enable()
     try:
         main()
     except BaseException:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import functools
 import importlib
-import importlib.metadata
 import importlib.util
 import inspect
 import re
@@ -166,9 +165,11 @@ def version_of(library: str) -> str:
     version = getattr(sys.modules.get(library), "__version__", None)
     if isinstance(version, str):
         return version
+    from importlib import metadata  # only for the text of an error: each rank imports this module
+
     for name in (library, f"{library}_cpu"):
         try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
             continue
     return "?"

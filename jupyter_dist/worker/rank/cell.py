@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import contextlib
 import importlib
 import inspect
@@ -215,6 +214,8 @@ def _run_cell(source: str, filename: str, flags: int, namespace: dict[str, Any])
         for code in codes:
             value = eval(code, namespace)
         return value
+
+    import asyncio  # a quarter of what a rank imports by itself, and few cells need it
 
     async def in_one_loop() -> Any:
         value = None
