@@ -15,7 +15,7 @@ from IPython.utils.capture import capture_output
 
 from jupyter_dist.conformance.deadlines import wait_until
 from jupyter_dist.errors import DistError
-from jupyter_dist.launch import session_link
+from jupyter_dist.launch import session_link, template
 from jupyter_dist.record.sessions import list_sessions
 from jupyter_dist.showing.run import Run
 from jupyter_dist.worker.process_identity import start_ticks
@@ -23,7 +23,7 @@ from tests.rigs.notebook_shell import notebook_shell
 
 
 class Notebook:
-    """Cells of a notebook. Their ranks start cold, so that no template outlives a test."""
+    """Cells of a notebook. Their ranks start cold, except in modules that say `usefixtures("warm")`."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self.shell = shell
@@ -66,6 +66,20 @@ class Notebook:
 def notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Notebook]:
     with notebook_shell(monkeypatch, tmp_path) as shell:
         yield Notebook(shell)
+
+
+@pytest.fixture(scope="module")
+def preloaded(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A template for the tests of a module, which has imported the libraries in its PRELOADED once."""
+    template.prepare(request.module.PRELOADED)
+    yield
+    template.close()
+
+
+@pytest.fixture
+def warm(preloaded: None, notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranks are forks of the module's template, as in a notebook that has imported the same."""
+    monkeypatch.setattr(template, "wanted", lambda: True)
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,9 @@ from tests.rigs.stopwatch import Stopwatch
 
 from .conftest import Notebook
 
+PRELOADED = ["torch"]
+pytestmark = [pytest.mark.usefixtures("warm"), pytest.mark.xdist_group("sessions of torch")]
+
 SUM = "td.all_reduce(t := torch.ones(1)); float(t)"
 BEGIN = "import torch, torch.distributed as td, os, time\nimport jupyter_dist as dist\n"
 BEGIN += "dist.init()\nkept = [dist.rank()]\n"

@@ -15,7 +15,12 @@ from tests.rigs.stopwatch import Stopwatch
 from .conftest import Notebook
 from .test_failures import waits_in
 
-pytestmark = pytest.mark.needs("torch", "horovod")
+PRELOADED = ["torch"]
+pytestmark = [
+    pytest.mark.needs("torch", "horovod"),
+    pytest.mark.usefixtures("warm"),
+    pytest.mark.xdist_group("sessions of torch"),
+]
 
 TORCH = "import torch, os, time, horovod.torch as hvd\nrank = int(os.environ['RANK'])\nkept = [rank]\n"
 SUM = "float(hvd.allreduce(torch.ones(1), op=hvd.Sum))"

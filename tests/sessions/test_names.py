@@ -8,11 +8,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from jupyter_dist.record import reader
 from jupyter_dist.record.sessions import session_folder
 from jupyter_dist.worker.session import place
 
 from .conftest import Notebook
+
+PRELOADED = ["numpy"]
+pytestmark = pytest.mark.usefixtures("warm")
 
 TAKEN = "The cell uses the ranks' value"
 DIES = "import os\nif os.environ['RANK'] == '{rank}': os._exit(3)"

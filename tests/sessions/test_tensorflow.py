@@ -10,7 +10,12 @@ from .conftest import Notebook
 from .test_endings import pids
 from .test_failures import waits_in
 
-pytestmark = pytest.mark.needs("tensorflow")
+PRELOADED = ["tensorflow"]
+pytestmark = [
+    pytest.mark.needs("tensorflow"),
+    pytest.mark.usefixtures("warm"),
+    pytest.mark.xdist_group("sessions of TensorFlow"),
+]
 
 NAMES = """
 import tensorflow as tf, os, time, jupyter_dist as dist
