@@ -229,6 +229,7 @@ def test_a_model_for_each_rank_on_purpose(begin: str, exchange: str, own_folders
 
 
 @pytest.mark.needs("tensorflow", "horovod")
+@pytest.mark.xdist_group("hints of Keras")  # which imports TensorFlow once
 @pytest.mark.parametrize(
     ("seed", "rate", "data", "shuffle", "names"),
     [

@@ -124,20 +124,21 @@ def test_settings_reach_each_rank_as_they_are_in_the_notebook(kernel: Any, tmp_p
     kernel.run("%load_ext jupyter_dist\nfrom looking import look")
     here = ast.literal_eval(kernel.run("look()").text.strip())
     assert here["config"] == [3, {"depth": 2}, 9, 30, 4]
-    for flags in ("", "--cold"):
+    spawned = (
+        "if os.environ['RANK'] == '0':  # and a process that it spawns\n"
+        "    with multiprocessing.Pool(1) as pool:\n        seen.append(pool.apply(look))\n"
+        "    seen[1]['filters'] = seen[0]['filters']  # it imports torch afterwards, which adds its own\n"
+    )
+    for flags, more, looks in (("-np 2", spawned, 3), ("-np 1 --cold", "", 1)):
         cell = kernel.run(
-            f"%%distribute -np 2 --out run {flags}\n"
-            "logging.info('hello'); logging.getLogger('loud').error('hello')\nseen = [look()]\n"
-            "if os.environ['RANK'] == '0':  # and a process that it spawns\n"
-            "    with multiprocessing.Pool(1) as pool:\n        seen.append(pool.apply(look))\n"
-            "    seen[1]['filters'] = seen[0]['filters']  # it imports torch afterwards, which adds its own\n"
-            "seen",
+            f"%%distribute {flags} --out run\n"
+            f"logging.info('hello'); logging.getLogger('loud').error('hello')\nseen = [look()]\n{more}seen",
         )
         ranks = ast.literal_eval(kernel.run("sum(run.results, [])").text.strip())
-        assert len(ranks) == 3
+        assert len(ranks) == looks
         for seen in ranks:
             assert {k: (seen[k], here[k]) for k in seen if seen[k] != here[k]} == {}
-        log = kernel.run("print(run.log(1))").text
+        log = kernel.run("print(run.log(len(run.results) - 1))").text
         assert "[INFO] hello" in log
         assert "!! hello" in log
         notes = [line for line in cell.stdout.splitlines() if line.startswith("note:")]
