@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
-from ..worker.boot import STACK_SIGNAL, TO_SAVE_S, set_name
+from ..worker.boot import TO_SAVE_S, ignore_requests, set_name
 from ..worker.host import machine
 from ..worker.host.os_errors import reason
 from ..worker.host.ports import available_ports
@@ -102,9 +102,8 @@ class Agent:
         for fd in (self._wake, write):
             os.set_blocking(fd, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, STACK_SIGNAL):
-            # Ranks inherit "ignored" until they set a handler, so an early signal does not kill them.
-            signal.signal(signum, signal.SIG_IGN)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        ignore_requests()
         signal.signal(signal.SIGTERM, self._on_term)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         self._selector.register(self._wake, selectors.EVENT_READ)

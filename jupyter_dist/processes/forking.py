@@ -101,6 +101,7 @@ def fork(child: Callable[[], None], keep: frozenset[int] = frozenset()) -> int:
 
 def prepare_ranks(count: int) -> None:
     """Fork ranks in advance. Each waits until `fork_rank` uses it, and ends with this process."""
+    boot.ignore_requests()
     for _ in range(count):
         read, write = os.pipe()
         _spares.append((fork(functools.partial(_wait, read), frozenset({read})), write))

@@ -8,7 +8,7 @@ import select
 import signal
 from collections.abc import Callable
 
-from ..worker.boot import STACK_SIGNAL
+from ..worker.boot import ignore_requests
 
 __all__ = ["Wakeup"]
 
@@ -23,9 +23,7 @@ class Wakeup:
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: on_term())
-        for signum in (signal.SIGINT, signal.SIGHUP, STACK_SIGNAL):
-            # Ranks inherit "ignored" until they set a handler, so an early signal does not kill them.
-            signal.signal(signum, signal.SIG_IGN)
+        ignore_requests()
 
     def wait(self, seconds: float, answers: int | None, heard: tuple[int, float] | None = None) -> bool:
         """Wait for the given seconds or until an event. Returns whether the event was a signal like SIGCHLD.

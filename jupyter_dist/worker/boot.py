@@ -31,6 +31,7 @@ __all__ = [
     "end_children",
     "flush",
     "hold_requests",
+    "ignore_requests",
     "move",
     "open_descriptors",
     "set_name",
@@ -192,6 +193,15 @@ def _line_buffer_c_stdout() -> None:
     with contextlib.suppress(Exception):  # if the platform lacks the symbol, C output is written in blocks
         libc = _libc()
         libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, 0)
+
+
+def ignore_requests() -> None:
+    """Ignore the signals of requests in this process, and in ranks that it starts until they set handlers.
+
+    Such a signal would otherwise end a rank that has not begun.
+    """
+    for signum in (signal.SIGINT, signal.SIGHUP, STACK_SIGNAL):
+        signal.signal(signum, signal.SIG_IGN)
 
 
 def _signals() -> None:

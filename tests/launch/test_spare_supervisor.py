@@ -14,6 +14,7 @@ import pytest
 from jupyter_dist.job import State
 from jupyter_dist.launch import template
 from jupyter_dist.record import reader
+from jupyter_dist.worker.boot import STACK_SIGNAL
 from tests.rigs.launching import launch_cell, results
 from tests.rigs.nvidia import FakeGpus
 from tests.rigs.stopwatch import WaitFor
@@ -60,6 +61,14 @@ def run(wait_for: WaitFor, ranks: int, source: str = "import os\nos.getpid()") -
 
 def is_gone(pid: int) -> bool:
     return reader.start_ticks(pid) is None
+
+
+def test_a_request_that_comes_before_a_rank_begins_does_not_end_it(wait_for: WaitFor) -> None:
+    _, below = spare(wait_for, 2)
+    for pid in below:
+        for signum in (signal.SIGINT, signal.SIGHUP, STACK_SIGNAL):
+            os.kill(pid, signum)
+    assert sorted(run(wait_for, 2)[1]) == sorted(below)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
