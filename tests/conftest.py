@@ -1,7 +1,8 @@
 """What every test gets: its own runs folder, no process left behind, real kernels, deadlines.
 
 Fixtures: `wait_for` (a condition with a deadline), `kernel` and `start_kernel` (real IPython kernels),
-`hosts` (real sshd in namespaces), and, for every test, `own_folders` and `no_leftovers`.
+`hosts` (real sshd in namespaces), `warm` (ranks are forks), and, for every test, `own_folders` and
+`no_leftovers`.
 Marker: `needs` (pyproject.toml).
 """
 
@@ -36,6 +37,7 @@ from tests.rigs.launching import open_files
 from tests.rigs.notebook_cells import notebook  # noqa: F401  the fixture
 from tests.rigs.nvidia import fake_gpus  # noqa: F401  the fixture
 from tests.rigs.spark_rig import kept_session, spark_context  # noqa: F401  the fixtures
+from tests.rigs.warm_ranks import preloaded, warm  # noqa: F401  the fixtures
 from tests.tiers.pytest_plugin import TierPlugin
 
 # CI tries the same examples for the same code; elsewhere each run tries new ones. How long one takes says

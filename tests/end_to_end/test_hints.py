@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from jupyter_dist.worker.hints import NAMES
 from tests.rigs.launching import ended, launch_cell, results, story
 
 ROOT = Path(__file__).parents[2]
+PRELOADED = ["tensorflow"]
 pytestmark = pytest.mark.needs("torch")
 
 DATA_PARALLEL = """
@@ -229,7 +229,8 @@ def test_a_model_for_each_rank_on_purpose(begin: str, exchange: str, own_folders
 
 
 @pytest.mark.needs("tensorflow", "horovod")
-@pytest.mark.xdist_group("hints of Keras")  # which imports TensorFlow once
+@pytest.mark.usefixtures("warm")
+@pytest.mark.xdist_group("hints of Keras")
 @pytest.mark.parametrize(
     ("seed", "rate", "data", "shuffle", "names"),
     [
@@ -245,7 +246,6 @@ def test_fit_of_keras_on_every_rank(
 ) -> None:
     """Ranks may try several learning rates, and nobody knows what is in a dataset."""
     use = "import horovod.tensorflow as hvd" if "hvd" in seed else ""
-    importlib.import_module("tensorflow")  # the ranks are forked from a process that has imported it
     code = KERAS.format(use=use, seed=seed, rate=rate, data=data, shuffle=shuffle)
     folder = launch_cell("local", code, cold=False)
     assert hints(folder).keys() == names

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from tests.rigs.launching import ended, launch_cell, story, until
 from tests.rigs.plants import PLANTS, Plant, table
 from tests.rigs.ray.nodes import IN_SHARED, shared_ray
 
+PRELOADED = ["torch"]
 LOOP = """
 import torch
 import torch.distributed as d
@@ -39,9 +39,6 @@ DOCS = Path(__file__).parents[2] / "docs" / "failures.md"
 
 def run(plant: Plant, backend: str, options: Mapping[str, Any]) -> RunFolder:
     """Plant the failure. A run that hangs is stopped when its ranks have told why."""
-    for name in ("torch", "tensorflow"):  # the ranks are forked from a process that has imported it
-        if f"import {name}" in plant.code:
-            importlib.import_module(name)
     folder = launch_cell(backend, plant.code, plant.np, options, cold=False, stop_grace=1.0)
     if plant.hangs:
 
@@ -74,6 +71,8 @@ def marked(plant: Plant) -> Any:
     return pytest.param(plant, id=plant.name, marks=pytest.mark.needs(*plant.needs))
 
 
+@pytest.mark.usefixtures("warm")
+@pytest.mark.xdist_group("plants")
 @pytest.mark.parametrize("plant", [marked(plant) for plant in PLANTS])
 def test_the_first_line_names_the_cause(plant: Plant, own_folders: Path) -> None:
     check(plant, plant.backend, {})

@@ -68,14 +68,6 @@ def notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Notebo
         yield Notebook(shell)
 
 
-@pytest.fixture(scope="module")
-def preloaded(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A template for the tests of a module, which has imported the libraries in its PRELOADED once."""
-    template.prepare(request.module.PRELOADED)
-    yield
-    template.close()
-
-
 @pytest.fixture
 def warm(preloaded: None, notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ranks are forks of the module's template, as in a notebook that has imported the same."""
