@@ -18,8 +18,12 @@ from jupyter_dist.worker.hints import NAMES
 from tests.rigs.launching import ended, launch_cell, results, story
 
 ROOT = Path(__file__).parents[2]
-PRELOADED = ["tensorflow"]
-pytestmark = pytest.mark.needs("torch")
+PRELOADED = ["torch", "tensorflow"]
+pytestmark = [
+    pytest.mark.needs("torch"),
+    pytest.mark.usefixtures("warm"),
+    pytest.mark.xdist_group("hints"),
+]
 
 DATA_PARALLEL = """
 import threading
@@ -164,7 +168,7 @@ def hints(folder: RunFolder) -> dict[str, str]:
 
 
 def test_data_parallel_training_with_mistakes(own_folders: Path) -> None:
-    folder = launch_cell("local", DATA_PARALLEL.format(bad=True))
+    folder = launch_cell("local", DATA_PARALLEL.format(bad=True), cold=False)
     found = hints(folder)
     assert found.keys() == {"nan", "same-data", "batch-norm", "one-file", "thread-error"}
     assert "rank 1: the loss is nan from call 9 of backward() on. The loss of rank 0 followed" in found["nan"]
@@ -187,18 +191,18 @@ def test_data_parallel_training_with_mistakes(own_folders: Path) -> None:
 
 
 def test_data_parallel_training_without_mistakes(own_folders: Path) -> None:
-    assert hints(launch_cell("local", DATA_PARALLEL.format(bad=False))) == {}
+    assert hints(launch_cell("local", DATA_PARALLEL.format(bad=False), cold=False)) == {}
 
 
 def test_gradients_averaged_by_hand(own_folders: Path) -> None:
-    found = hints(launch_cell("local", BY_HAND.format(bad=True), no_hint="nan,cpu-threads"))
+    found = hints(launch_cell("local", BY_HAND.format(bad=True), cold=False, no_hint="nan,cpu-threads"))
     assert found.keys() == {"weights", "set-epoch"}
     assert "the ranks began with other weights" in found["weights"]
     assert "sampler.set_epoch(epoch)" in found["set-epoch"]
 
 
 def test_gradients_averaged_by_hand_after_a_broadcast(own_folders: Path) -> None:
-    assert hints(launch_cell("local", BY_HAND.format(bad=False))) == {}
+    assert hints(launch_cell("local", BY_HAND.format(bad=False), cold=False)) == {}
 
 
 @pytest.mark.parametrize(
@@ -229,8 +233,6 @@ def test_a_model_for_each_rank_on_purpose(begin: str, exchange: str, own_folders
 
 
 @pytest.mark.needs("tensorflow", "horovod")
-@pytest.mark.usefixtures("warm")
-@pytest.mark.xdist_group("hints of Keras")
 @pytest.mark.parametrize(
     ("seed", "rate", "data", "shuffle", "names"),
     [
