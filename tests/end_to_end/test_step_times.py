@@ -18,7 +18,12 @@ from jupyter_dist.showing.run import Run
 from jupyter_dist.showing.view import View
 from tests.rigs.launching import ended, launch_cell
 
-pytestmark = pytest.mark.needs("torch")
+PRELOADED = ["torch"]
+pytestmark = [
+    pytest.mark.needs("torch"),
+    pytest.mark.usefixtures("warm"),
+    pytest.mark.xdist_group("step times"),
+]
 
 MODEL = """
 import time
@@ -88,7 +93,7 @@ def rows(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def test_a_slow_data_loader_is_named(own_folders: Path) -> None:
-    folder = launch_cell("local", SLOW_DATA)
+    folder = launch_cell("local", SLOW_DATA, cold=False)
     ended(folder)
     (note,) = notes(folder)
     assert note.startswith("Rank 1 is slow: it needs ")
@@ -106,7 +111,7 @@ def test_a_slow_data_loader_is_named(own_folders: Path) -> None:
 
 
 def test_ranks_that_are_alike_slow_computation_and_collectives_alone(own_folders: Path) -> None:
-    folder = launch_cell("local", MODEL + PHASES)
+    folder = launch_cell("local", MODEL + PHASES, cold=False)
     ended(folder)
     phases = [RunSteps(), RunSteps(), RunSteps()]
     for rank in range(2):

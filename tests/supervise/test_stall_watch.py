@@ -14,6 +14,7 @@ from jupyter_dist.record.failures import parting, stacks
 from jupyter_dist.supervise.stall_watch import StallWatch
 from tests.rigs.launching import ended, launch_cell, until
 
+PRELOADED = ["torch"]
 HUNG = """
 import time
 import torch
@@ -39,9 +40,9 @@ def watch(folder: RunFolder, asked: list[float]) -> StallWatch:
 
 
 @pytest.mark.needs("torch")
+@pytest.mark.usefixtures("warm")
+@pytest.mark.xdist_group("stalls of torch")
 def test_ranks_that_have_parted(own_folders: Path) -> None:
-    import torch  # noqa: F401  # the ranks are forked from a process that has imported it
-
     folder = launch_cell("local", HUNG, 2, {}, cold=False, stop_grace=1.0)
     watched, began = watch(folder, []), 0.0
 
@@ -59,9 +60,9 @@ def test_ranks_that_have_parted(own_folders: Path) -> None:
 
 
 @pytest.mark.needs("torch")
+@pytest.mark.usefixtures("warm")
+@pytest.mark.xdist_group("stalls of torch")
 def test_the_answers_of_ranks_do_not_end_a_stall(own_folders: Path) -> None:
-    import torch  # noqa: F401
-
     folder = launch_cell("local", HUNG, 2, {}, cold=False, stop_grace=1.0, stall_timeout=1.0)
     first = until(folder, lambda status: status.stall, "the stall").stall
     assert first is not None
