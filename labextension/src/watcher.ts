@@ -33,6 +33,8 @@ export class Watcher {
   private _timer: ReturnType<typeof setTimeout> | null = null;
   private _retry_ms = FIRST_RETRY_MS;
   private _lost = false;
+  /** What is listened to is about to be sent. */
+  private _subscribing = false;
 
   constructor(private readonly _settings: ServerConnection.ISettings) {}
 
@@ -109,8 +111,15 @@ export class Watcher {
       if (!this._timer) {
         this._connect();
       }
-    } else if (this._live) {
-      this._send({ watch: [...this._listeners.keys()], tails: [...this._along] });
+    } else if (!this._subscribing) {
+      // One message for all that a new view asks for, and so one answer.
+      this._subscribing = true;
+      queueMicrotask(() => {
+        this._subscribing = false;
+        if (this._listeners.size) {
+          this._send({ watch: [...this._listeners.keys()], tails: [...this._along] });
+        }
+      });
     }
   }
 
