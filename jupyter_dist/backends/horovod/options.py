@@ -163,7 +163,7 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
         "Cooldown of failed slots",
         "Elastic: the first and the longest time before a failed slot is used again, in "
         "seconds. Default: 1,30",
-        metavar="S S",
+        value=("FIRST LONGEST", "two numbers of seconds from 1 to 3600 such as 5,60"),
         words=2,
     )
     fusion_threshold_mb: int | None = flag(
