@@ -175,7 +175,7 @@ describe('the watcher', () => {
     const watching = watcher.watch('a', () => undefined);
     const [socket] = FakeSocket.all;
     socket.open();
-    const views = [watcher.readAlong('a', null), watcher.readAlong('a', 'launcher')];
+    const views = [watcher.followLog('a', null), watcher.followLog('a', 'launcher')];
     await sent();
     expect(socket.sent).toHaveLength(1); // one message, and so one answer
     expect(JSON.parse(socket.sent.at(-1)!).tails).toEqual([
