@@ -114,7 +114,7 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
         "the interfaces that connect the hosts",
         "--network-interfaces",
         "--network-interface",
-        metavar="A,B",
+        value=("A,B", "names of interfaces such as eth0"),
     )
     start_timeout: int | None = flag(
         None, "Start timeout", "The seconds within which all ranks must start. Default: 30", ge=1
