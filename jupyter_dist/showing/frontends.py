@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from ..text.package_version import package_version
+
 __all__ = [
     "heard",
     "hears_while_busy",
@@ -61,10 +63,8 @@ def probe() -> None:
 
 
 def _on_hello(probe: Any, content: Any, buffers: object) -> None:
-    from .. import __version__
-
     hello = content if isinstance(content, dict) else {}
-    if hello.get("view") == __version__:
+    if hello.get("view") == package_version():
         _Known.with_view = True
     else:
         _Known.without_view = True

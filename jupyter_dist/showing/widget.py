@@ -20,13 +20,14 @@ import anywidget
 import ipywidgets
 import traitlets
 
-from .. import __version__, queries
+from .. import queries
 from ..errors import RunNotFound
 from ..folder import RunFolder, runs_root, trials_of
 from ..manage import actions
 from ..queries.answers.runs import Snapshot
 from ..queries.snapshot import snapshot
 from ..text.cancellation import Cancellation
+from ..text.package_version import package_version
 from . import frontends
 from .downloads import Downloads
 
@@ -62,7 +63,7 @@ export default {
     return (await load(props.model)).render(props);
   },
 };
-""".replace("VERSION", __version__)
+""".replace("VERSION", package_version())
 _METHODS: dict[str, Callable[..., Any]] = {
     "run": queries.run,
     "log_lines": queries.log_lines,
