@@ -8,6 +8,7 @@ const all = readdirSync('labextension/tests', { recursive: true, encoding: 'utf8
 const mocking = all.filter(path => /\bvi\.(mock|doMock)\(/.test(readFileSync(path, 'utf8')));
 
 export default defineConfig({
+  define: { VERSION: JSON.stringify(JSON.parse(readFileSync('package.json', 'utf8')).version) },
   test: {
     environment: 'jsdom',
     setupFiles: ['labextension/tests/setup.ts'],

@@ -5,6 +5,7 @@ import { build } from 'esbuild';
 import trimmed from './uplot.js';
 
 const target = 'es2020';
+const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
 const src = 'labextension/src';
 // Nothing but our own modules reads them. Their long names would be a twentieth of what is shipped. `_n`, `_p`
 // and `_np` are JupyterLab's: the plural and the context of a translation.
@@ -48,7 +49,6 @@ if (process.argv[2] === 'widget') {
   );
   writeFileSync(`${built}/package.json`, JSON.stringify(read));
   // JupyterLab's server takes the version of the settings from it, and nothing else.
-  const { version } = read;
   const copy = `${built}/schemas/jupyter-dist/package.json.orig`;
   writeFileSync(copy, JSON.stringify({ version }));
 } else {
@@ -61,6 +61,7 @@ if (process.argv[2] === 'widget') {
     outdir: 'labextension/lib',
     outbase: src,
     format: 'esm',
+    define: { VERSION: JSON.stringify(version) },
     jsx: 'transform',
     mangleProps: privateMembers,
     sourcemap: true,

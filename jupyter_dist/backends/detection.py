@@ -11,10 +11,12 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..errors import BrokenBackend, DistError, InputError, MissingEngine
 from . import load
+from .notebook_folder import asked_in
 
 __all__ = ["Found", "ask", "site_of"]
 
@@ -68,21 +70,22 @@ def site_of(options: Mapping[str, Any], sites: Sequence[Mapping[str, Any]]) -> M
     return None
 
 
-def ask(names: Iterable[str], *, fresh_s: float = 0.0) -> dict[str, Found]:
+def ask(names: Iterable[str], *, fresh_s: float = 0.0, folder: Path | None = None) -> dict[str, Found]:
     """Return the answer of each of these backends.
 
     Never raises. Blocks for 10 s at most, for any number of backends. An answer that is at most `fresh_s`
-    seconds old is returned again without asking.
+    seconds old is returned again without asking. `folder`: the notebook's folder, if this process does not
+    run there.
     """
-    asked = {name: _asking(name, fresh_s) for name in names}
+    asked = {name: _asking(name, fresh_s, folder) for name in names}
     return {name: asking.answer() for name, asking in asked.items()}
 
 
 class _Asking:
     """One question to one backend. A thread waits for the answer."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, folder: Path | None) -> None:
+        self._name, self._folder = name, folder
         self._began = time.monotonic()
         self._known = Found()
         """Latest findings. The thread replaces this object with more and more complete ones."""
@@ -90,9 +93,10 @@ class _Asking:
         self._done_at = 0.0
         threading.Thread(target=self._ask, name=f"jupyter-dist-detect-{name}", daemon=True).start()
 
-    def serves(self, fresh_s: float) -> bool:
+    def serves(self, fresh_s: float, folder: Path | None) -> bool:
         """Return whether a caller gets this answer now: the answer is pending, or is recent enough."""
-        return not self._done.is_set() or time.monotonic() - self._done_at < fresh_s
+        fresh = time.monotonic() - self._done_at < fresh_s and folder == self._folder
+        return not self._done.is_set() or fresh
 
     def answer(self) -> Found:
         if self._done.wait(max(0.0, self._began + _LIMIT_S - time.monotonic())):
@@ -106,7 +110,8 @@ class _Asking:
 
     def _ask(self) -> None:
         try:
-            self._look()
+            with asked_in(self._folder):
+                self._look()
         except DistError as error:
             self._fail(error)
         except BaseException as error:  # third-party code may also call sys.exit()
@@ -138,9 +143,9 @@ _lock = threading.Lock()
 _asked: dict[str, _Asking] = {}
 
 
-def _asking(name: str, fresh_s: float) -> _Asking:
+def _asking(name: str, fresh_s: float, folder: Path | None) -> _Asking:
     with _lock:
         known = _asked.get(name)
-        if known is None or not known.serves(fresh_s):
-            known = _asked[name] = _Asking(name)
+        if known is None or not known.serves(fresh_s, folder):
+            known = _asked[name] = _Asking(name, folder)
         return known

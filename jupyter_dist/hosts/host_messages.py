@@ -34,7 +34,7 @@ def missing(host: Host, attempt: int, grace_s: float, *, killed: bool) -> str:
     since = time.strftime("%H:%M:%S", time.localtime(host.away))
     mine = [p.rank for p in host.processes.values() if p.attempt == attempt and p.rank is not None]
     with_ranks = f" ({_ranks(mine)})" if mine else ""
-    told = f"host {host.name}{with_ranks} does not answer since {since}: {host.why_away}; "
+    told = f"host {host.name}{with_ranks} has not answered since {since}: {host.why_away}; "
     if killed:
         return told + f"what runs there ends by itself within {grace_s:g} s"
     return told + f"trying again for {grace_s:g} s"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 from ..folder import RunFolder
 from ..job import Job
+from ..text.package_version import package_version
 from ..worker import layout
 from .openssh import own_version
 from .settings import HostSettings
@@ -115,9 +115,7 @@ def _of_bytes(path: str, content: bytes) -> Shipped:
 
 
 def _stub() -> bytes:
-    # This layer must not import the package's public modules, so it reads the version from the file.
-    found = re.search(r'^__version__ = "(.*)"', (_PACKAGE / "__init__.py").read_text(), re.MULTILINE)
-    return _STUB.format(version=found[1] if found else "?").encode()
+    return _STUB.format(version=package_version()).encode()
 
 
 def stage_wish(

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from .. import backends, clusters
 from ..backends import Backend
+from ..backends.notebook_folder import asked_in
 from ..errors import DistError, MissingEngine
 from ..flags import Flag, build, flags_of, problems_of, written
 from ..options import NOT_SAVED, RunOptions
@@ -26,12 +28,12 @@ _VARIABLE = re.compile(r"\$[A-Za-z_]|\{[A-Za-z_]\w*\}")
 _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 
 
-def meaning(backend: str, options: Mapping[str, Any]) -> FormMeaning:
+def meaning(backend: str, options: Mapping[str, Any], folder: Path | None = None) -> FormMeaning:
     """Return what the form with these values means. Never raises. Starts and writes nothing.
 
     `problems` has at most one problem of each field. If all fields are valid by themselves, there is a line,
     and perhaps one problem of the whole form. A missing engine is not among the problems, because the backend
-    reports it.
+    reports it. `folder`: the notebook's folder, if this process does not run there.
     """
     given = {key: value for key, value in options.items() if value is not None}
     try:
@@ -39,7 +41,8 @@ def meaning(backend: str, options: Mapping[str, Any]) -> FormMeaning:
     except DistError as error:
         return {"line": None, "note": None, "problems": [{"field": "backend", "text": str(error)}]}
     wrong = _wrong_fields(found, given)
-    problems = wrong or _wrong_together(found, given)
+    with asked_in(folder):
+        problems = wrong or _wrong_together(found, given)
     line, note = (None, None) if wrong else _line(found, given)
     return {"line": line, "note": note, "problems": problems}
 

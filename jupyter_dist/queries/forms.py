@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from .. import backends
@@ -23,14 +24,16 @@ _DEFAULT = "local"
 _FRESH_S = 15.0
 
 
-def backend_list() -> list[Backend]:
+def backend_list(folder: Path | None = None) -> list[Backend]:
     """Return all backends, the default first: detection, installation hint, form schemas, and any problem.
 
-    Blocks for at most 10 s, whatever a backend does.
+    `folder`: the notebook's folder, if this process does not run there. Blocks for at most 10 s, whatever a
+    backend does.
     """
     names = sorted(backends.names(), key=lambda name: name != _DEFAULT)
     # Results are cached for a while, because the check for GPUs starts a process.
-    return [_backend(name, found) for name, found in detection.ask(names, fresh_s=_FRESH_S).items()]
+    found = detection.ask(names, fresh_s=_FRESH_S, folder=folder)
+    return [_backend(name, answer) for name, answer in found.items()]
 
 
 def _backend(name: str, found: detection.Found) -> Backend:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 from jupyter_server.auth.decorator import authorized
@@ -81,6 +82,8 @@ class RestHandler(APIHandler):
         self.check_xsrf_cookie()
         try:
             arguments = {**operation.arguments(self._given(method)), **path}
+            if (folder := arguments.get("folder")) is not None:
+                arguments["folder"] = self._on_disk(folder)
             if operation.cancellable:
                 arguments["cancellation"] = self._cancellation
             if operation.file is not None:
@@ -110,6 +113,15 @@ class RestHandler(APIHandler):
         if not isinstance(body, dict):
             raise InputError("the body must be a JSON object")
         return body
+
+    def _on_disk(self, folder: str) -> Path | None:
+        """Return a folder of notebooks as a path. None if this server has no such folder on its disk."""
+        root = Path(self.settings.get("server_root_dir") or "").expanduser().resolve()
+        try:
+            found = Path(root, folder.strip("/")).resolve()
+        except (OSError, ValueError):  # such as a null character
+            return None
+        return found if found.is_relative_to(root) and found.is_dir() else None
 
     def _refuse(self, error: DistError) -> None:
         answer: dict[str, Any] = {"message": str(error)}

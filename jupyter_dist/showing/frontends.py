@@ -11,12 +11,31 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
-__all__ = ["heard", "hears_while_busy", "probe", "route", "shows_widgets"]
+from ..text.package_version import package_version
 
+__all__ = [
+    "heard",
+    "hears_while_busy",
+    "lacks_view",
+    "probe",
+    "route",
+    "shows_widgets",
+    "when_view_is_lacking",
+]
+
+# JupyterLab creates the subshell for a kernel's widgets with the first one. A hello that is sent before that
+# arrives in the main thread, although later messages do not.
 _SCRIPT = """
-export default { initialize({ model }) { model.send({ kind: "hello" }); } };
+export default {
+  initialize({ model }) {
+    const hello = again => model.send({ kind: "hello", again, view: globalThis.jupyterDist?.version });
+    model.on("msg:custom", () => hello(true));
+    hello(false);
+  },
+};
 """
 
 
@@ -26,6 +45,9 @@ class _Known:
     probe: Any = None
     said_hello = False
     while_busy = False
+    with_view = False
+    without_view = False
+    on_lacking: Callable[[], None] | None = None
 
 
 def probe() -> None:
@@ -37,7 +59,33 @@ def probe() -> None:
 
         _Known.probe = anywidget.AnyWidget(_esm=_SCRIPT)
         route(_Known.probe)
-        _Known.probe.on_msg(lambda *_: heard())
+        _Known.probe.on_msg(_on_hello)
+
+
+def _on_hello(probe: Any, content: Any, buffers: object) -> None:
+    hello = content if isinstance(content, dict) else {}
+    if hello.get("view") == package_version():
+        _Known.with_view = True
+    else:
+        _Known.without_view = True
+    heard()
+    if not _Known.while_busy and not hello.get("again"):
+        probe.send({"kind": "again"})
+    if lacks_view() and _Known.on_lacking is not None:
+        _Known.on_lacking()
+
+
+def lacks_view() -> bool:
+    """Return whether a front-end needs the view's code from this kernel.
+
+    A page with our labextension of the same version has the code already.
+    """
+    return _Known.without_view or not _Known.with_view
+
+
+def when_view_is_lacking(then: Callable[[], None]) -> None:
+    """Call `then` each time a front-end without the view's code connects later."""
+    _Known.on_lacking = then
 
 
 def heard() -> None:

@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anywidget
+import ipywidgets
 import traitlets
 
 from .. import queries
@@ -26,6 +27,7 @@ from ..manage import actions
 from ..queries.answers.runs import Snapshot
 from ..queries.snapshot import snapshot
 from ..text.cancellation import Cancellation
+from ..text.package_version import package_version
 from . import frontends
 from .downloads import Downloads
 
@@ -33,13 +35,21 @@ __all__ = ["RunWidget", "end", "view"]
 
 _STATIC = Path(__file__).parents[1] / "static"
 _VIEW = "application/vnd.jupyter.widget-view+json"
-# Only the first widget contains the code, which is 100 kB and more. The other widgets refer to it.
+# One widget contains the code, which is 100 kB and more. The other widgets refer to it. A page with our
+# labextension of the same version uses the labextension's code.
 _LOADER = """
 async function load(model) {
+  const page = globalThis.jupyterDist;
+  if (page?.version === "VERSION") {
+    return page.widget();
+  }
+  if (!model.get("code")) {
+    await new Promise(resolve => model.on("change:code", resolve));
+  }
   const name = model.get("code").slice("IPY_MODEL_".length);
   const code = await model.widget_manager.get_model(name);
   code.jupyterDist ??= (async () => {
-    const url = URL.createObjectURL(new Blob([code.get("_esm")], { type: "text/javascript" }));
+    const url = URL.createObjectURL(new Blob([code.get("script")], { type: "text/javascript" }));
     try {
       return (await import(url)).default;
     } finally {
@@ -53,7 +63,7 @@ export default {
     return (await load(props.model)).render(props);
   },
 };
-"""
+""".replace("VERSION", package_version())
 _METHODS: dict[str, Callable[..., Any]] = {
     "run": queries.run,
     "log_lines": queries.log_lines,
@@ -86,7 +96,8 @@ _FINAL = {"lines": 200, "points": 8_000, "each": 200}
 class _Code(anywidget.AnyWidget):
     """Widget with the view's code and style sheet. It is never displayed."""
 
-    _esm = traitlets.Unicode().tag(sync=True)
+    _esm = "export default {};"  # anywidget would run the code now, and the loader once more
+    script = traitlets.Unicode().tag(sync=True)
     _css = traitlets.Unicode().tag(sync=True)
 
 
@@ -99,8 +110,11 @@ class RunWidget(anywidget.AnyWidget):
     code = traitlets.Unicode().tag(sync=True)
     snapshot = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, folder: RunFolder, code: str) -> None:
-        super().__init__(run=folder.id, root=str(folder.path.parent), code=f"IPY_MODEL_{code}")
+    def __init__(self, folder: RunFolder) -> None:
+        # Each widget would open a layout of its own, which is never closed.
+        super().__init__(
+            run=folder.id, root=str(folder.path.parent), layout=_open(_layout, ipywidgets.Layout)
+        )
         frontends.route(self)
         self._lock = threading.Lock()
         self._feeding = False
@@ -133,6 +147,11 @@ class RunWidget(anywidget.AnyWidget):
                 self.snapshot = {**found, "told": False}
             elif self.snapshot:
                 self.snapshot = {**self.snapshot, "told": False}
+
+    def take_code(self) -> None:
+        """Refer to the view's code, which is sent with the first call in this kernel."""
+        if not self.code:
+            self.code = f"IPY_MODEL_{_open(_code, _read_code).model_id}"
 
     def used(self) -> None:
         """Note that the widget is displayed now, or that one of its views sent a message."""
@@ -269,28 +288,52 @@ class RunWidget(anywidget.AnyWidget):
 _widgets: dict[str, RunWidget] = {}
 _widgets_lock = threading.Lock()
 _code: list[_Code] = []
+_layout: list[ipywidgets.Layout] = []
+_open_lock = threading.Lock()
+_Opened = TypeVar("_Opened", bound=ipywidgets.Widget)
+
+
+def _open(opened: list[_Opened], make: Callable[[], _Opened]) -> _Opened:
+    """Return the widget in `opened`. If there is none, or a user has closed it, make it first."""
+    with _open_lock:
+        if not opened or opened[0].comm is None:
+            opened[:] = [make()]
+        return opened[0]
+
+
+def _read_code() -> _Code:
+    return _Code(script=(_STATIC / "widget.js").read_text(), _css=(_STATIC / "widget.css").read_text())
 
 
 def view(folder: RunFolder, *, blocking: bool = False) -> dict[str, Any]:
-    """Return the run's widget as part of a MIME bundle. Empty if the front-end was not built."""
+    """Return the run's widget as part of a MIME bundle. Empty if the front-end was not built.
+
+    If the page has the view's code, the kernel sends the code only when the waiting ends. Saved notebooks
+    need it.
+    """
     with _widgets_lock:
         found = _widgets.get(folder.id)
         if found is None:
-            if not _code:
-                try:
-                    script = (_STATIC / "widget.js").read_text()
-                    style = (_STATIC / "widget.css").read_text()
-                except OSError:
-                    return {}
-                _code.append(_Code(_esm=script, _css=style))
+            if not (_STATIC / "widget.js").exists():
+                return {}
             _close_old()
-            found = _widgets[folder.id] = RunWidget(folder, _code[0].model_id)
+            found = _widgets[folder.id] = RunWidget(folder)
             if not blocking:
                 found.end()
         found.used()
+    if frontends.lacks_view():
+        found.take_code()
     if blocking:
         found.block()
     return {_VIEW: {"version_major": 2, "version_minor": 0, "model_id": found.model_id}}
+
+
+def _take_code() -> None:
+    for found in list(_widgets.values()):
+        found.take_code()
+
+
+frontends.when_view_is_lacking(_take_code)
 
 
 def _close_old() -> None:
@@ -311,3 +354,4 @@ def end(folder: RunFolder) -> None:
     found = _widgets.get(folder.id)
     if found is not None:
         found.end()
+        _take_code()  # now nothing waits for other messages of this kernel

@@ -11,13 +11,13 @@ import type {
   IContent,
   ICurvesQuery,
   IDisposable,
-  IReading,
+  ILogSubscription,
   IRunSource,
   ISearchQuery,
   LogOf,
   RunChange
 } from './run/source';
-import { asked, logFile, named, RunMissing } from './run/source';
+import { logQuery, logFile, contentQuery, RunMissing } from './run/source';
 import { queryString, ROOT, watcher, type Query } from './watcher';
 
 export { watcher };
@@ -44,7 +44,7 @@ export async function request<T>(
 ): Promise<T> {
   const { query, ...rest } = init;
   const url = URLExt.join(settings.baseUrl, ROOT, path) + queryString(query);
-  const response = await askedOf(url, rest, settings);
+  const response = await fetchTwice(url, rest, settings);
   const text = await response.text();
   let data: unknown = null;
   try {
@@ -65,7 +65,7 @@ export async function request<T>(
 }
 
 /** A question whose connection breaks is asked once more: of an ended run there may be no other occasion. */
-async function askedOf(
+async function fetchTwice(
   url: string,
   init: RequestInit,
   settings: ServerConnection.ISettings
@@ -118,19 +118,19 @@ export class ServerRunSource implements IRunSource {
   ) {}
 
   async run(): Promise<IRunInfo> {
-    return (await watcher(this._settings).told(this.id)) ?? this._get('');
+    return (await watcher(this._settings).latestRun(this.id)) ?? this._get('');
   }
 
   logPage(of: LogOf, start: number, count: number, attempt?: Attempt): Promise<ILogPage> {
-    return this._get('/log', { ...asked(of), attempt, start, count });
+    return this._get('/log', { ...logQuery(of), attempt, start, count });
   }
 
   logLines(of: LogOf, numbers: readonly number[], attempt?: Attempt): Promise<ILogLine[]> {
-    return this._get('/log/lines', { ...asked(of), attempt, numbers: numbers.join() });
+    return this._get('/log/lines', { ...logQuery(of), attempt, numbers: numbers.join() });
   }
 
   logSearch(of: LogOf, query: ISearchQuery, signal?: AbortSignal): Promise<ISearchResult> {
-    return this._get('/log/search', { ...asked(of), ...query }, signal);
+    return this._get('/log/search', { ...logQuery(of), ...query }, signal);
   }
 
   curves(points: number, { names, ...query }: ICurvesQuery = {}): Promise<ICurves> {
@@ -174,10 +174,10 @@ export class ServerRunSource implements IRunSource {
     const { baseUrl } = this._settings;
     const url =
       URLExt.join(baseUrl, ROOT, this._path, 'content') +
-      queryString(named(rank, content, attempt));
+      queryString(contentQuery(rank, content, attempt));
     // Its hash is in its address: what the browser has is still right.
     const init: RequestInit = { cache: 'default' };
-    const response = await askedOf(url, init, this._settings);
+    const response = await fetchTwice(url, init, this._settings);
     if (!response.ok) {
       throw new ApiError(`${response.status} ${response.statusText}`, response.status);
     }
@@ -197,7 +197,7 @@ export class ServerRunSource implements IRunSource {
   }
 
   async download(of: LogOf, attempt?: Attempt): Promise<void> {
-    this._save('log/download', { ...asked(of), attempt }, logFile(this.id, of, attempt));
+    this._save('log/download', { ...logQuery(of), attempt }, logFile(this.id, of, attempt));
   }
 
   async downloadFile(file: string): Promise<void> {
@@ -208,8 +208,8 @@ export class ServerRunSource implements IRunSource {
     return watcher(this._settings).watch(this.id, listener);
   }
 
-  readAlong(of: LogOf): IReading {
-    return watcher(this._settings).readAlong(this.id, of);
+  followLog(of: LogOf): ILogSubscription {
+    return watcher(this._settings).followLog(this.id, of);
   }
 
   /** By a link rather than a fetch: the browser then writes the file as it comes, whatever its size. */

@@ -5,7 +5,7 @@ import type { CommandRegistry } from '@lumino/commands';
 import type { ReadonlyJSONObject } from '@lumino/coreutils';
 import { distributedIcon, tableIcon } from './icons';
 import { ended, type IRunSummary } from './run/source';
-import { attempt, cleanRuns, stopRun } from './sidebar/ask';
+import { attempt, cleanRuns, stopRun } from './sidebar/actions';
 import { FIRST_CELL, insertSource } from './sidebar/insert';
 import { age, basename, stateOf } from './sidebar/marks';
 import type { IDistributed, IDistributedPanel, IRunOpener } from './tokens';

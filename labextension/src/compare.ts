@@ -3,7 +3,7 @@ import type { IEnvironment } from './answers/runs';
 import { over } from './compare/axis';
 import { diffNode } from './compare/codediff';
 import { differences, differencesNode } from './compare/differences';
-import { axesOf, AxisChoice, wholeLine } from './run/axis';
+import { axesOf, AxisChoice, wholeLine } from './run/xaxis';
 import { Chart } from './run/chart';
 import { placeText, reason, runState, type IContext } from './run/context';
 import { CurvesReading } from './run/curvesreading';

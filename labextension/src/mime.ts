@@ -28,6 +28,12 @@ export { RUN_MIME };
 /** Loaded when a run is about to be shown: most notebooks have none. */
 const loadView = () => import('./run/view');
 
+/** For widgets of kernels of the same version: they need not send the view's code. */
+const offerView = () =>
+  Object.assign(globalThis, {
+    jupyterDist: { version: VERSION, widget: async () => (await import('./widget')).default }
+  });
+
 export interface IRendererOptions {
   makeSource: (run: string) => Promise<IRunSource>;
   trans: Trans;
@@ -60,8 +66,16 @@ export class RunRenderer extends Widget implements IRenderMime.IRenderer {
   }
 
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
+    try {
+      await this._render(model);
+    } finally {
+      // Behind the view, whose first question then names the log as well.
+      this._options.keep?.(model as unknown as IOutput);
+    }
+  }
+
+  private async _render(model: IRenderMime.IMimeModel): Promise<void> {
     this._model = model;
-    this._options.keep?.(model as unknown as IOutput);
     const run = runOf(model.data[RUN_MIME]);
     if (run !== null && run === this._shown) {
       // What is new comes from the server, not with the output.
@@ -225,6 +239,7 @@ export const renderer: JupyterFrontEndPlugin<void> = {
     opener: IRunOpener | null,
     notebooks: INotebookTracker | null
   ) => {
+    offerView();
     const bundle = (translator ?? nullTranslator).load('jupyter_dist');
     const trans = translating(bundle);
     const settings = app.serviceManager.serverSettings;

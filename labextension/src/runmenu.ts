@@ -5,7 +5,7 @@ import { MenuSvg } from '@jupyterlab/ui-components';
 import { CommandRegistry } from '@lumino/commands';
 import { type CellActions, contentsPath } from './cellactions';
 import { ended, type IRunSummary } from './run/source';
-import { attempt, removeRuns, stopRun } from './sidebar/ask';
+import { attempt, removeRuns, stopRun } from './sidebar/actions';
 import type { IDistributed, IRunOpener } from './tokens';
 
 export class RunMenu {

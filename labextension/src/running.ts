@@ -6,7 +6,7 @@ import { RunsModel } from './model/runs';
 import { placeText } from './run/context';
 import { translating } from './run/trans';
 import { ended, type IRunSummary } from './run/source';
-import { stopRun } from './sidebar/ask';
+import { stopRun } from './sidebar/actions';
 import { basename, stateOf } from './sidebar/marks';
 import type { IDistributed, IRunOpener } from './tokens';
 

@@ -1,7 +1,7 @@
 /** The server extension's WebSocket, one for the whole page. */
 import { URLExt } from '@jupyterlab/coreutils';
 import type { ServerConnection } from '@jupyterlab/services';
-import { tailOf, type IDisposable, type IReading, type IRunInfo } from './run/source';
+import { tailOf, type IDisposable, type ILogSubscription, type IRunInfo } from './run/source';
 import type { LogOf, RunChange } from './run/source';
 
 export const ROOT = 'jupyter-dist/api';
@@ -33,6 +33,8 @@ export class Watcher {
   private _timer: ReturnType<typeof setTimeout> | null = null;
   private _retry_ms = FIRST_RETRY_MS;
   private _lost = false;
+  /** What is listened to is about to be sent. */
+  private _subscribing = false;
 
   constructor(private readonly _settings: ServerConnection.ISettings) {}
 
@@ -55,7 +57,7 @@ export class Watcher {
   }
 
   /** How a run stands, if somebody listens to it; null if the server does not tell it unasked. */
-  async told(id: string): Promise<IRunInfo | null> {
+  async latestRun(id: string): Promise<IRunInfo | null> {
     const known = this._told.get(id);
     if (known) {
       const passed_s = (performance.now() - known.at) / 1000;
@@ -80,7 +82,7 @@ export class Watcher {
   }
 
   /** Have the last lines of a log come with the news of them, to all who listen. */
-  readAlong(id: string, of: LogOf): IReading {
+  followLog(id: string, of: LogOf): ILogSubscription {
     const tail = { id, ...tailOf(of) };
     const { rank, launcher } = tail;
     const live =
@@ -109,8 +111,15 @@ export class Watcher {
       if (!this._timer) {
         this._connect();
       }
-    } else if (this._live) {
-      this._send({ watch: [...this._listeners.keys()], tails: [...this._along] });
+    } else if (!this._subscribing) {
+      // One message for all that a new view asks for, and so one answer.
+      this._subscribing = true;
+      queueMicrotask(() => {
+        this._subscribing = false;
+        if (this._listeners.size) {
+          this._send({ watch: [...this._listeners.keys()], tails: [...this._along] });
+        }
+      });
     }
   }
 

@@ -31,7 +31,7 @@ GONE = {"name": "10.0.0.3:6379", "options": {"gpus_per_worker": 3}, "problem": "
 def finds(monkeypatch: pytest.MonkeyPatch, **detail: Any) -> None:
     """Have the backend `local` find this, and be one that looks for it."""
 
-    def ask(names: Any, *, fresh_s: float = 0.0) -> dict[str, Found]:
+    def ask(names: Any, **_: Any) -> dict[str, Found]:
         return {name: Found(True, detail if name == "local" else {}, schema={}) for name in names}
 
     monkeypatch.setattr(detection, "ask", ask)

@@ -325,6 +325,26 @@ def test_clusters_and_a_real_run(server: Server, wait_for: Callable[..., Any]) -
     assert server.call("DELETE", "/clusters/mine").status == 400
 
 
+def test_backends_are_asked_in_the_notebooks_folder(server: Server) -> None:
+    config = server.home / "project" / "config.json"
+    config.parent.mkdir()
+    config.write_text(json.dumps({"subscription_id": "s", "resource_group": "g", "workspace_name": "w"}))
+
+    def workspace(folder: str) -> str | None:
+        rows = server.call("GET", f"/backends?folder={folder}").json
+        found: str | None = next(row["detail"].get("workspace") for row in rows if row["name"] == "azureml")
+        return found
+
+    assert workspace("/project") == "w"
+    assert workspace("/") is None
+    assert workspace("/../project") is None, "nothing outside the server's folder is read"
+    options = {"compute": "c", "environment": "e:1"}
+    for folder, found in [("/project", True), ("/", False)]:
+        body = {"options": options, "folder": folder}
+        problems = server.call("POST", "/backends/azureml/meaning", body).json["problems"]
+        assert ("needs a workspace" not in str(problems)) is found
+
+
 async def told(socket: WebSocketClientConnection, **wanted: Any) -> dict[str, Any]:
     """The next message that has these values."""
     deadline = time.monotonic() + 30

@@ -206,9 +206,9 @@ def test_a_new_attempt_is_marked_and_nothing_folds_across_it(own_folders: Path) 
         "",
         "running · 1.0 s · ranks: 2 running · 1 of 2 restarts",
     ]
-    made.write(reason="host h2 does not answer since 12 s")
+    made.write(reason="host h2 has not answered since 12:04:10")
     assert view.feed(tail.poll(), 2)
-    assert kernel_text(view, BEGAN + 1).endswith("1 of 2 restarts · host h2 does not answer since 12 s")
+    assert kernel_text(view, BEGAN + 1).endswith("1 of 2 restarts · host h2 has not answered since 12:04:10")
     made.write(reason="rank 1 failed; restart 1 of 2")
     assert view.feed(tail.poll(), 3)
     assert kernel_text(view, BEGAN + 1).endswith("1 of 2 restarts")

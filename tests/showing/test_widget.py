@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist import queries
+from jupyter_dist import __version__, queries
 from jupyter_dist.conformance.deadlines import Deadline, wait_until
 from jupyter_dist.errors import DistError, RunNotFound
 from jupyter_dist.job import State
@@ -25,6 +25,15 @@ STATIC = """
 from pathlib import Path
 from jupyter_dist.showing import widget
 widget._STATIC = Path({folder!r})
+"""
+MADE = """
+import sys
+sys.path.insert(0, {tests!r})
+from tests.rigs.run_maker import RunMaker
+def made():
+    run = RunMaker(widget.Path({runs!r}), 1)
+    run.end()
+    return run.folder
 """
 COUNT = """%%distribute -np 2 --cold
 import time
@@ -39,7 +48,7 @@ for i in range({steps}):
 class FrontEnd:
     """A front-end with widgets, as far as the kernel can tell: it runs the probe, asks and watches."""
 
-    def __init__(self, kernel: Any, folder: Path, *, subshell: bool) -> None:
+    def __init__(self, kernel: Any, folder: Path, *, subshell: bool, view: str | None = None) -> None:
         (folder / "widget.js").write_text("export default { render() {} };")
         (folder / "widget.css").write_text(".jpd-run {}")
         self.kernel = kernel
@@ -57,8 +66,8 @@ class FrontEnd:
             self.subshell = kernel.client.get_control_msg(timeout=20)["content"]["subshell_id"]
         kernel.run("%load_ext jupyter_dist")
         kernel.run(STATIC.format(folder=str(folder)))
-        (probe,) = [comm for comm, state in self.states.items() if "hello" in state.get("_esm", "")]
-        self.send(probe, {"kind": "hello"})
+        (self.probe,) = [comm for comm, state in self.states.items() if "hello" in state.get("_esm", "")]
+        self.send(self.probe, {"kind": "hello", "view": view})
         self.until(lambda: kernel.run("widget.frontends.shows_widgets()").text.strip() == "True")
 
     def _listen(self) -> None:
@@ -236,23 +245,48 @@ def test_the_code_travels_once(kernel: Any, heard: FrontEnd) -> None:
     codes = {heard.states[comm]["code"] for comm in (first, second)}
     assert len(codes) == 1
     code = heard.states[codes.pop().removeprefix("IPY_MODEL_")]
-    assert code["_esm"] == "export default { render() {} };"
+    assert code["script"] == "export default { render() {} };"
     assert code["_css"] == ".jpd-run {}"
     assert len(json.dumps(heard.states[second])) < 20_000
     again = kernel.run("_dist = __import__('jupyter_dist').attach()\n_dist")
     assert again.displays[0][VIEW]["model_id"] == second
 
 
+def test_a_page_with_the_view_gets_the_code_when_nothing_waits(kernel: Any, tmp_path: Path) -> None:
+    page = FrontEnd(kernel, tmp_path, subshell=True, view=__version__)
+    cell = kernel.start(COUNT.format(steps=5))
+    first = page.widget(cell)
+    assert not page.states[first]["code"]
+    assert not [state for state in page.states.values() if "script" in state]
+    cell.finish()
+    assert page.states[first]["code"], "a saved notebook is shown by other front-ends"
+
+
+def test_the_code_is_sent_as_soon_as_another_page_lacks_it(
+    kernel: Any, tmp_path: Path, own_folders: Path
+) -> None:
+    page = FrontEnd(kernel, tmp_path, subshell=True, view=__version__)
+    kernel.run(MADE.format(tests=str(Path(__file__).parents[2]), runs=str(own_folders)))
+    comm = kernel.run("print(*widget.view(made()).popitem()[1].values())").stdout.split()[-1]
+    assert not page.states[comm]["code"]
+    page.send(page.probe, {"kind": "hello", "view": "0.0.1"})
+    page.until(lambda: page.states[comm]["code"])
+    assert page.states[page.states[comm]["code"].removeprefix("IPY_MODEL_")]["script"]
+
+
+def test_a_hello_in_the_main_thread_is_asked_for_again(kernel: Any, tmp_path: Path) -> None:
+    page = FrontEnd(kernel, tmp_path, subshell=False)
+    page.until(lambda: [m for m in page.custom if m["kind"] == "again"])
+    page.send(page.probe, {"kind": "hello", "again": True})
+    kernel.run("1")
+    assert len([m for m in page.custom if m["kind"] == "again"]) == 1
+
+
 def test_widgets_that_nobody_looks_at_are_closed(kernel: Any, heard: FrontEnd, own_folders: Path) -> None:
+    kernel.run(MADE.format(tests=str(Path(__file__).parents[2]), runs=str(own_folders)))
     kernel.run(
-        f"""
-import gc, sys
-sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from tests.rigs.run_maker import RunMaker
-def made():
-    run = RunMaker(widget.Path({str(own_folders)!r}), 1)
-    run.end()
-    return run.folder
+        """
+import gc
 def alive():
     gc.collect()
     return sum(isinstance(found, widget.RunWidget) for found in gc.get_objects())

@@ -141,7 +141,7 @@ def make_runs(root: Path) -> dict[str, RunMaker]:
         hosts.print(rank, f"rank {rank} is at step 30\n", now)
         hosts.metric(rank, 0, {"loss": 1.0})
         hosts.metric(rank, 1, {"loss": 0.8})
-    hosts.write(reason="host gpu-node-03 does not answer since 12 s; trying again")
+    hosts.write(reason="host gpu-node-03 has not answered since 12:04:10; trying again for 60 s")
     for host in range(8):
         (hosts.folder.path / "attempts" / "0" / f"launcher-gpu-node-{host:02}.log").write_text("started\n")
     hosts.folder.files.mkdir()
@@ -202,7 +202,7 @@ def test_every_part_is_well_laid_out(
         if label in ("sweep", "hosts"):
             expect(view.stop).to_be_in_viewport()
         if label == "hosts":
-            expect(view.header).to_contain_text("Host gpu-node-03 does not answer since 12 s")
+            expect(view.header).to_contain_text("Host gpu-node-03 has not answered since 12:04:10")
             expect(
                 view.node.get_by_role("group", name="Host gpu-node-07").get_by_role("button")
             ).to_have_count(8)

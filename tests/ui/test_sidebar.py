@@ -217,13 +217,15 @@ def test_a_run_that_goes_on_after_a_stop_is_killed(lab: Lab, own_folders: Path, 
 
 
 def test_runs_of_a_kernel_that_keeps_them_elsewhere(lab: Lab, own_folders: Path, tmp_path: Path) -> None:
-    """The sidebar says so, and the view under the cell comes from the kernel."""
+    """The sidebar says so. The view is the page's own code with the kernel's data."""
     elsewhere = tmp_path / "elsewhere"
     notebook = lab.notebook(f"import os; os.environ['JUPYTER_DIST_RUNS'] = {str(elsewhere)!r}", LOAD)
     sidebar = lab.sidebar()
     view = notebook.distribute("%%distribute -np 1\nprint('hello')").to_be("succeeded")
     view.to_show("hello")
     expect(view.node).to_have_attribute("data-source", "kernel")
+    asked = notebook.run("from jupyter_dist.showing import frontends\nfrontends.lacks_view()")
+    expect(asked.locator(".jp-OutputArea-output")).to_have_text("False")
     expect(sidebar.runs).to_contain_text(str(elsewhere))
     RunMaker(own_folders, 1, label="another").end()
     expect(sidebar.row("another")).to_be_visible()

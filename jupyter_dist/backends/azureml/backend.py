@@ -19,6 +19,7 @@ from ...folder import RunFolder
 from ...job import Job
 from ...search.spec import Search
 from ..interface import Capabilities, Extensions, Options, PlatformSearch
+from ..notebook_folder import notebook_folder
 from ..platform_job import PlatformJob
 from ..platform_trial import adopted_job
 from .checks import check_command, whereabouts
@@ -88,7 +89,7 @@ class AzureMl(PlatformJob[CommandJob]):
         found: dict[str, Any] = {}
         with contextlib.suppress(metadata.PackageNotFoundError, OSError):
             found["azure-identity"] = metadata.version("azure-identity")
-            here = workspace_here(os.environ, folder := Path.cwd())
+            here = workspace_here(os.environ, folder := notebook_folder())
             none = _NO_WORKSPACE.format(str(folder))
             found |= {"workspace": here["workspace"]} if here else {"no_site": none}
         return found

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from ...errors import InputError, MissingEngine
+from ..notebook_folder import notebook_folder
 from ..ranks.tensorflow_roles import roles
 from .environments import environment_of
 from .options import SERVERLESS, AzureMlOptions
@@ -47,7 +48,7 @@ def check_packages() -> None:
 def check_command(world_size: int, asked: AzureMlOptions) -> list[str]:
     """Return warnings. Raises InputError and MissingEngine."""
     check_packages()
-    whereabouts(asked, Path.cwd())
+    whereabouts(asked, notebook_folder())
     if asked.compute is None:
         raise InputError(
             "the backend 'azureml' needs --compute: the name of a cluster, or serverless with "

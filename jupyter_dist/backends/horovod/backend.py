@@ -36,6 +36,7 @@ from ..launchers.multi_host_launcher import (
     rank_environments,
 )
 from ..launchers.rank_control import RemoteRanks
+from ..notebook_folder import notebook_folder
 from ..ranks.default_environment import cores, crowded, loopback
 from ..ranks.local_gpus import check_gpus, detected_gpus, gpu_ranks, gpu_wish, would_take
 from ..shared_options.hosts import check_hosts
@@ -77,7 +78,7 @@ class Horovod(Follower):
     def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
         found = HorovodOptions(**options)
         if found.elastic:
-            elastic.check_script(found, world_size, Path.cwd())
+            elastic.check_script(found, world_size, notebook_folder())
         if found.mpi and shutil.which("mpirun") is None:
             raise InputError("--mpi needs mpirun: apt-get install openmpi-bin, or use --gloo")
         check_hosts(found, users=False)

@@ -114,7 +114,7 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
         "the interfaces that connect the hosts",
         "--network-interfaces",
         "--network-interface",
-        metavar="A,B",
+        value=("A,B", "names of interfaces such as eth0"),
     )
     start_timeout: int | None = flag(
         None, "Start timeout", "The seconds within which all ranks must start. Default: 30", ge=1
@@ -163,7 +163,7 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
         "Cooldown of failed slots",
         "Elastic: the first and the longest time before a failed slot is used again, in "
         "seconds. Default: 1,30",
-        metavar="S S",
+        value=("FIRST LONGEST", "two numbers of seconds from 1 to 3600 such as 5,60"),
         words=2,
     )
     fusion_threshold_mb: int | None = flag(

@@ -1,5 +1,5 @@
 /** Curves of a run among others: over steps, over the time since the run's start, or over epochs. */
-import { isEpoch, movedLine, placeOn, wholeLine, type Axis } from '../run/axis';
+import { isEpoch, movedLine, placeOn, wholeLine, type Axis } from '../run/xaxis';
 import type { ICurves } from '../run/source';
 
 /** A run's curves over another axis, each as one line. `start`: when the run began, in seconds since the epoch. */

@@ -2,7 +2,7 @@
 import type { IEnvironment } from '../answers/runs';
 import { el } from '../run/dom';
 import { duration } from '../run/format';
-import { named } from '../run/named';
+import { ownValue } from '../run/ownvalue';
 import type { IRunInfo } from '../run/source';
 import type { Trans } from '../run/trans';
 import { shownValue, type Value } from '../table/columns';
@@ -35,7 +35,7 @@ export function differences(described: readonly IDescribed[], trans: Trans): IDi
     ...new Set(described.flatMap(one => Object.keys(values(one) ?? {})))
   ];
   for (const name of all(one => one.run.parameters)) {
-    add(name, 'param', one => named(one.run.parameters, name));
+    add(name, 'param', one => ownValue(one.run.parameters, name));
   }
   add(trans('state'), 'run', one => one.run.state);
   add(trans('backend'), 'run', one => one.run.backend);
@@ -48,7 +48,7 @@ export function differences(described: readonly IDescribed[], trans: Trans): IDi
   const known = described.every(one => one.environment.packages);
   const packages = known ? all(one => one.environment.packages) : [];
   for (const name of packages) {
-    add(name, 'package', one => named(one.environment.packages, name) ?? '–');
+    add(name, 'package', one => ownValue(one.environment.packages, name) ?? '–');
   }
   const differing = rows.filter(row => new Set(row.values).size > 1);
   const others = differing.filter(row => row.kind === 'package');
@@ -62,7 +62,7 @@ export function differences(described: readonly IDescribed[], trans: Trans): IDi
     run.started === null ? null : duration((run.ended ?? run.host_time) - run.started)
   );
   for (const name of all(one => one.run.final)) {
-    add(name, 'metric', one => named(one.run.final, name));
+    add(name, 'metric', one => ownValue(one.run.final, name));
   }
   return [...shown, ...rows];
 }

@@ -35,7 +35,9 @@ export class ClustersModel implements IDisposable {
 
   constructor(
     private readonly _server: IServer,
-    private readonly _trans: TranslationBundle
+    private readonly _trans: TranslationBundle,
+    /** The folder of the notebook in front. */
+    private readonly _folder: () => string | null = () => null
   ) {}
 
   get changed(): ISignal<this, void> {
@@ -79,7 +81,7 @@ export class ClustersModel implements IDisposable {
   async refresh(): Promise<void> {
     const asked = ++this._asked;
     const [backends, clusters] = await Promise.allSettled([
-      this._server.backends(),
+      this._server.backends(this._folder()),
       this._server.clusters()
     ]);
     if (asked !== this._asked || this._disposed) {
@@ -105,7 +107,7 @@ export class ClustersModel implements IDisposable {
 
   /** What a form with these values means. */
   meaning(backend: string, options: Record<string, unknown>): Promise<IFormMeaning> {
-    return this._server.meaning(backend, options);
+    return this._server.meaning(backend, options, this._folder());
   }
 
   /** Save a cluster; rejects with the server's ApiError when it does not hold. */

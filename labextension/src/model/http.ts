@@ -58,17 +58,21 @@ export class HttpServer implements IServer {
     return send(this._settings, 'POST', 'clean', { days });
   }
 
-  backends(): Promise<IBackend[]> {
-    return request(this._settings, 'backends');
+  backends(folder: string | null): Promise<IBackend[]> {
+    return request(this._settings, 'backends', { query: { folder } });
   }
 
   clusters(): Promise<IClusterList> {
     return request(this._settings, 'clusters');
   }
 
-  meaning(backend: string, options: Record<string, unknown>): Promise<IFormMeaning> {
+  meaning(
+    backend: string,
+    options: Record<string, unknown>,
+    folder: string | null
+  ): Promise<IFormMeaning> {
     const path = `backends/${encodeURIComponent(backend)}/meaning`;
-    return send(this._settings, 'POST', path, { options });
+    return send(this._settings, 'POST', path, { options, folder });
   }
 
   async saveCluster(name: string, data: IClusterData, oldName: string | null): Promise<void> {

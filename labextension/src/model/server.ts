@@ -43,9 +43,14 @@ export interface IServer {
   diskSize(id: string): Promise<number>;
   /** Remove the runs that ended more than `days` ago. */
   clean(days: number): Promise<ICleaned>;
-  backends(): Promise<IBackend[]>;
+  /** `folder`: that of the notebook for which there is to be a cluster. */
+  backends(folder: string | null): Promise<IBackend[]>;
   /** What a form with these values means. Starts and saves nothing. */
-  meaning(backend: string, options: Record<string, unknown>): Promise<IFormMeaning>;
+  meaning(
+    backend: string,
+    options: Record<string, unknown>,
+    folder: string | null
+  ): Promise<IFormMeaning>;
   clusters(): Promise<IClusterList>;
   saveCluster(name: string, data: IClusterData, oldName: string | null): Promise<void>;
   deleteCluster(name: string): Promise<void>;

@@ -1,5 +1,6 @@
 /** The state that the other plugins share, and the settings that it follows. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { PathExt } from '@jupyterlab/coreutils';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
@@ -30,6 +31,12 @@ export const models: JupyterFrontEndPlugin<IDistributed> = {
     const lists = new RunLists(server);
     const runs = new RunsModel({ server, lists, trans });
     const settings = registry?.load(PLUGIN_ID) ?? null;
+    const folder = () => {
+      const path = tracker?.currentWidget?.context.path;
+      return path === undefined
+        ? null
+        : `/${PathExt.dirname(app.serviceManager.contents.localPath(path))}`;
+    };
     let cleaned = false;
     void settings
       ?.then(loaded => {
@@ -52,7 +59,7 @@ export const models: JupyterFrontEndPlugin<IDistributed> = {
       server,
       lists,
       runs,
-      clusters: new ClustersModel(server, trans),
+      clusters: new ClustersModel(server, trans, folder),
       notebooks: new NotebookChoices(tracker),
       settings,
       trans

@@ -3,7 +3,7 @@ import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/applica
 import { IRunningSessionManagers } from '@jupyterlab/running';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { EndNotices } from '../endnotices';
-import { StatusPill } from '../pill';
+import { StatusPill } from '../statuspill';
 import { RunningRuns } from '../running';
 import { readSettings } from '../settings';
 import { IDistributed, IDistributedPanel, IRunOpener } from '../tokens';

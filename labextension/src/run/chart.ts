@@ -1,6 +1,6 @@
 /** One metric as a chart: lines of ranks, a band over many of them, values under the pointer. */
 import uPlot from 'uplot';
-import { moved, placeName, type Axis } from './axis';
+import { moved, placeName, type Axis } from './xaxis';
 import { overText, droppedText, equalText, lastText, lastValues, specialText } from './charttitle';
 import { reason, type IContext } from './context';
 import { curveCsv } from './csv';
@@ -9,7 +9,7 @@ import { picture } from './picture';
 import { lineColour, plotOptions } from './plotoptions';
 import { chartData, sameDrawn, type IChartData, type IDrawn } from './series';
 import type { ICurve } from './source';
-import { placeTip, tipRows } from './tip';
+import { placeTip, tipRows } from './charttip';
 import { ValueRange, type Range } from './valuerange';
 import { wheelZoom, zoomed, type IZoom } from './zoom';
 

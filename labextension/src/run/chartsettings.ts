@@ -1,7 +1,7 @@
 /** How the charts of a notebook's runs are shown. The next run of the notebook begins as the last one was left. */
-import type { Axis } from './axis';
-import { remember, remembered } from './memory';
-import { named } from './named';
+import type { Axis } from './xaxis';
+import { remember, remembered } from './browserstorage';
+import { ownValue } from './ownvalue';
 import type { Range } from './valuerange';
 
 const KEY = 'jupyter-dist:charts';
@@ -19,7 +19,7 @@ export interface IChartSettings {
 
 /** `notebook`: of the run; runs that are of none share their settings. */
 export function chartSettings(notebook: string | null): IChartSettings {
-  const kept = (named(remembered(KEY), notebook ?? '') ?? {}) as Partial<IChartSettings>;
+  const kept = (ownValue(remembered(KEY), notebook ?? '') ?? {}) as Partial<IChartSettings>;
   const { axis, smoothing, pinned, ranges } = kept;
   return {
     axis: axis === 'time' || axis === 'epoch' ? axis : 'step',

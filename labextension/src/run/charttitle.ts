@@ -1,5 +1,5 @@
 /** What stands over a chart: the ranks' last values as mean and range, and which ranks have gone bad, and when. */
-import { placeName, type Axis } from './axis';
+import { placeName, type Axis } from './xaxis';
 import { ranges, value } from './format';
 import type { IChartData, ILine, Ys } from './series';
 import type { IBadRank, ICurve, ILastValues } from './source';

@@ -1,5 +1,5 @@
 /** What every part of a run view is given. */
-import type { Axis } from './axis';
+import type { Axis } from './xaxis';
 import type { IBundleHost } from './bundles';
 import type { IRunSource, IRunSummary, State } from './source';
 import type { Trans } from './trans';

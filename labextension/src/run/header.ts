@@ -2,7 +2,7 @@
 import { rankCount, reason, runState, type IContext } from './context';
 import { button, el, icon, setAttribute, setLinkedText, setText } from './dom';
 import { bytes, capital, duration } from './format';
-import { progressText } from './pace';
+import { progressText } from './progresstext';
 import { ended, type IRunInfo } from './source';
 import { shownAll } from './trials/scale';
 

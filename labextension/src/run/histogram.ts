@@ -1,5 +1,5 @@
 /** How values are spread, as `dist.log(histogram=…)` has counted them: bars between the least and the largest. */
-import { tickTexts } from './axes';
+import { tickTexts } from './ticks';
 import type { IContext } from './context';
 import { el, svg } from './dom';
 import { count, value } from './format';

@@ -5,7 +5,7 @@ import { el, setAttribute, setText } from './dom';
 import { ExhibitNode, othersText, PICTURES } from './exhibit';
 import { ranges } from './format';
 import type { IContent, IDisplay, IDisposable, IExhibit, IPlace, LogOf } from './source';
-import type { IStretch } from './stretches';
+import type { IHighRows } from './rowheights';
 import { rankVariable } from './theme';
 
 /** So many that differ stand side by side in a log; where displays are shown large there are more. */
@@ -156,8 +156,8 @@ export class Inlays implements IDisposable {
   }
 
   /** Of a list with that many rows. `texts`: the lines that say the same are there as well. */
-  stretches(rows: number, rowHeight: number, texts: boolean): IStretch[] {
-    const found: IStretch[] = [];
+  stretches(rows: number, rowHeight: number, texts: boolean): IHighRows[] {
+    const found: IHighRows[] = [];
     for (const { first, count } of this._all) {
       const own = this._heights.get(first) ?? GUESSED_PX;
       if (first + Math.max(1, count) > rows) {

@@ -2,7 +2,7 @@
 import { plainLine } from './ansi';
 import { reason, type IContext } from './context';
 import { count, ranges } from './format';
-import type { LogPages } from './pages';
+import type { LogPages } from './logpages';
 import { ranksOf } from './source';
 
 const MOST = 100_000;

@@ -1,7 +1,7 @@
 /** How much room a log gets: a short one no more than it needs. So the view of most cells keeps its height. */
-import type { Growth } from './growth';
-import type { LogList } from './list';
-import type { LogPages } from './pages';
+import type { JointGrowth } from './jointgrowth';
+import type { LogList } from './loglist';
+import type { LogPages } from './logpages';
 
 const SHORT = 3;
 
@@ -13,7 +13,7 @@ export interface IFitted {
 }
 
 /** Fit the room of a log to its lines. One that grows line by line waits for other parts of the view. */
-export function fitLog(log: IFitted, growth: Growth): void {
+export function fitLog(log: IFitted, growth: JointGrowth): void {
   const { node } = log.list;
   const isShort = () => log.pages.rows <= SHORT && !log.list.hasInlays;
   // Meanwhile it may have become short again.

@@ -1,7 +1,7 @@
 /** How logs are shown: with the time of each line, and with long lines wrapped. Remembered by the browser. */
 import type { IContext } from './context';
 import { toggle } from './dom';
-import { remember, remembered } from './memory';
+import { remember, remembered } from './browserstorage';
 
 export interface ILogModes {
   times: boolean;

@@ -1,18 +1,18 @@
 /** The logs: all ranks by time, one rank or a launcher, with search, copy and download. */
-import { Along } from './along';
+import { FollowedLog } from './followedlog';
 import { AttemptChoice } from './attempts';
 import { reason, type IContext } from './context';
 import { button, el, setText } from './dom';
-import { LogList } from './list';
+import { LogList } from './loglist';
 import { copyLines } from './logcopy';
 import { fitLog, type IFitted } from './logfit';
 import { LogSearch } from './logsearch';
 import { LogTabs } from './logtabs';
 import { emptyText, logLabel, newsText } from './logtexts';
 import { modeToggles, rememberedModes } from './logmodes';
-import { Growth } from './growth';
+import { JointGrowth } from './jointgrowth';
 import { inlaysOf } from './inlays';
-import { LogPages, pageOfLines } from './pages';
+import { LogPages, pageOfLines } from './logpages';
 import type { RanksShown } from './ranksshown';
 import {
   type Attempt,
@@ -56,7 +56,7 @@ export class Logs {
   private _visible = true;
   private _ended = false;
   private _displays: readonly IDisplay[] = [];
-  private readonly _along: Along;
+  private readonly _followed: FollowedLog;
   /** There was news while nobody could see it. */
   private _missed = false;
   /** Told when there are lines. */
@@ -66,7 +66,7 @@ export class Logs {
     private readonly _context: IContext,
     private readonly _ranks: RanksShown,
     private readonly _enlarge: (display: string, rank: number) => void,
-    private readonly _growth = new Growth(_context.signal)
+    private readonly _growth = new JointGrowth(_context.signal)
   ) {
     const { trans, signal } = _context;
     const toEnd = () => {
@@ -75,7 +75,7 @@ export class Logs {
     };
     this._news = button({ label: '', text: ' ', icon: 'down', class: 'jpd-news' }, toEnd, signal);
     this._news.hidden = true;
-    this._along = new Along(_context.source);
+    this._followed = new FollowedLog(_context.source);
     this._search = new LogSearch(
       _context,
       () => this._shown,
@@ -119,9 +119,9 @@ export class Logs {
     );
     signal.addEventListener('abort', () => {
       this._close();
-      this._readAlong();
+      this._followLog();
     });
-    this._readAlong();
+    this._followLog();
   }
 
   /** Known now: which logs there are. The first call shows one; later ones leave what is shown. */
@@ -193,7 +193,7 @@ export class Logs {
     this._search.begin();
     this._update();
     if (!only) {
-      pages.begin(TAIL, this._along.begins);
+      pages.begin(TAIL, this._followed.begins);
     }
   }
 
@@ -279,7 +279,7 @@ export class Logs {
 
   set visible(visible: boolean) {
     this._visible = visible;
-    this._readAlong();
+    this._followLog();
     if (visible && this._missed) {
       this._refresh();
     }
@@ -303,24 +303,24 @@ export class Logs {
     const { all, ranks, launchers } = this._totals;
     const total = of === null ? all : ((typeof of === 'string' ? launchers : ranks)?.[of] ?? 0);
     if (shown.list.following) {
-      const page = this._along.pageOf(of, came);
+      const page = this._followed.pageOf(of, came);
       if (page) {
         shown.pages.take(page);
       } else {
         // Too much text does not come unasked.
-        shown.pages.begin(NEWEST, this._along.begins);
+        shown.pages.begin(NEWEST, this._followed.begins);
       }
     } else {
       shown.pages.grown(Math.max(total, shown.pages.total));
     }
   }
 
-  private _readAlong(): void {
+  private _followLog(): void {
     const shown = this._shown;
     const over = this._ended || this._context.signal.aborted;
     const live = !over && this._visible && this._attempts.chosen === null;
     // Before it is known which logs there are: that of all ranks, whose first lines come with the first news.
-    this._along.follow(
+    this._followed.follow(
       live && (shown?.list.following ?? true) ? (shown ? shown.of : null) : undefined
     );
   }
@@ -334,7 +334,7 @@ export class Logs {
   }
 
   private _update(): void {
-    this._readAlong();
+    this._followLog();
     const shown = this._shown;
     if (!shown) {
       return;

@@ -5,7 +5,7 @@ import { isComposing } from './keys';
 import { reason, type IContext } from './context';
 import { button, el, setAttribute, setText, toggle } from './dom';
 import { count } from './format';
-import type { LogList } from './list';
+import type { LogList } from './loglist';
 import { escaped, ofLevel, type LogLevel } from './loglevels';
 import type { Attempt, LogOf } from './source';
 

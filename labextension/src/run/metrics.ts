@@ -1,5 +1,5 @@
 /** All metrics of a run, and what they have in common: smoothing, axis, which ranks. */
-import { axesOf, AxisChoice, isEpoch, placeOn, type Place } from './axis';
+import { axesOf, AxisChoice, isEpoch, placeOn, type Place } from './xaxis';
 import { Chart, type IChartHost } from './chart';
 import { logControl, smoothingControl } from './chartcontrols';
 import { chartSettings, keepChartSettings, type IChartSettings } from './chartsettings';
@@ -7,13 +7,13 @@ import { badRanks } from './charttitle';
 import { reason, type IContext } from './context';
 import { CurvesReading } from './curvesreading';
 import { el, setText } from './dom';
-import { named } from './named';
+import { ownValue } from './ownvalue';
 import { LINES, RankChoice } from './rankchoice';
 import { RanksShown } from './ranksshown';
 import { FEW, grouped, matching, Section } from './sections';
 import { isPoint, type IDrawn } from './series';
 import { Rereading } from './rereading';
-import { Sight } from './sight';
+import { ElementsInSight } from './elementsinsight';
 import { ended, type ICurve, type ICurves, type IRunInfo } from './source';
 import { Staleness } from './staleness';
 import type { IZoom } from './zoom';
@@ -56,7 +56,7 @@ export class Metrics {
   private _zoom: IZoom | null = null;
   private readonly _rereading: Rereading;
   private readonly _reading: CurvesReading;
-  private readonly _sight: Sight;
+  private readonly _sight: ElementsInSight;
   private readonly _staleness: Staleness;
 
   /** The section is about to be shown. */
@@ -75,7 +75,7 @@ export class Metrics {
       () => this._visible
     );
     this._reading = new CurvesReading(_context.source);
-    this._sight = new Sight(signal, () => this._rereading.changed());
+    this._sight = new ElementsInSight(signal, () => this._rereading.changed());
     this._staleness = new Staleness(_context);
     this._choice = new RankChoice(_context, ranks, () => this._choose());
     this._filter = el('input', {
@@ -327,7 +327,7 @@ export class Metrics {
         this._set({ pinned: on ? [...others, name] : others });
         this._rereading.changed();
       },
-      range: named(ranges, name),
+      range: ownValue(ranges, name),
       ranged: range => this._set({ ranges: { ...this._settings.ranges, [name]: range } })
     };
   }

@@ -1,7 +1,7 @@
 /** How a metric is plotted: axes, colours, widths, and what the plot tells of the pointer. */
 import uPlot from 'uplot';
-import { exact, INCREMENTS, logRange, logTicks, tickTexts, timeText } from './axes';
-import type { Axis } from './axis';
+import { exact, INCREMENTS, logRange, logTicks, tickTexts, timeText } from './ticks';
+import type { Axis } from './xaxis';
 import type { IChartData, ILine } from './series';
 import { cssVariable, rankVariable } from './theme';
 

@@ -1,8 +1,8 @@
 /** Each rank's progress as a row with a bar, and the bars within it below. */
 import type { IContext } from './context';
 import { el, setText } from './dom';
-import { Growth } from './growth';
-import { progressText } from './pace';
+import { JointGrowth } from './jointgrowth';
+import { progressText } from './progresstext';
 import { ended, type IProgress, type IRankProgress, type IRunInfo } from './source';
 import { rankVariable } from './theme';
 
@@ -26,7 +26,7 @@ export class ProgressRows {
 
   constructor(
     private readonly _context: IContext,
-    private readonly _growth = new Growth(_context.signal)
+    private readonly _growth = new JointGrowth(_context.signal)
   ) {
     const { trans } = _context;
     this._rows.setAttribute('aria-label', trans('Progress of each rank'));

@@ -53,6 +53,6 @@ function size(result: IResult): string | null {
 }
 
 /** Whether results say anything: a cell that ends with no value gives None on every rank. */
-export function says(results: readonly IResult[]): boolean {
+export function haveContent(results: readonly IResult[]): boolean {
   return results.some(({ repr, error }) => repr !== 'None' || error !== null);
 }

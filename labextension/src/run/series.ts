@@ -1,5 +1,5 @@
 /** From a metric's curves to what uPlot draws: one x for all, a y for each line. */
-import type { Place } from './axis';
+import type { Place } from './xaxis';
 import { smooth } from './smooth';
 import type { ICurve } from './source';
 

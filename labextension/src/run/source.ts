@@ -77,7 +77,7 @@ export function ranksOf(line: ILogLine): number[] {
 }
 
 /** A log as the other side is asked for it. */
-export function asked(of: LogOf): { rank: number | null } | { launcher: string } {
+export function logQuery(of: LogOf): { rank: number | null } | { launcher: string } {
   return typeof of === 'string' ? { launcher: of } : { rank: of };
 }
 
@@ -94,7 +94,11 @@ export function logFile(id: string, of: LogOf, attempt?: Attempt): string {
 }
 
 /** What the other side is asked for bytes by. */
-export function named(rank: number, { offset, bytes, hash, mime }: IContent, attempt?: Attempt) {
+export function contentQuery(
+  rank: number,
+  { offset, bytes, hash, mime }: IContent,
+  attempt?: Attempt
+) {
   return { rank, offset, bytes, hash, mime, attempt };
 }
 
@@ -104,7 +108,7 @@ export interface IDisposable {
 }
 
 /** A log whose last lines come with the news of them. */
-export interface IReading extends IDisposable {
+export interface ILogSubscription extends IDisposable {
   /** Whether the first lines come unasked, too. */
   readonly live: boolean;
 }
@@ -148,7 +152,7 @@ export interface IRunSource {
   downloadFile(name: string): Promise<void>;
   watch(listener: (change: RunChange) => void): IDisposable;
   /** Have the last lines of a log come with the news of them; without it they are asked for. */
-  readAlong?(of: LogOf): IReading;
+  followLog?(of: LogOf): ILogSubscription;
 }
 
 /** The run is not where it was looked for. `root` is the folder that was searched, where known. */

@@ -8,18 +8,18 @@ import { el, setText } from './dom';
 import { failureNode, notice, type ILogLeads } from './failure';
 import { Files } from './files';
 import { linkFrames, type IPlaces } from './framelinks';
-import { Growth } from './growth';
+import { JointGrowth } from './jointgrowth';
 import { Header, type IHeaderOptions } from './header';
 import { keepKeys } from './keys';
 import { Logs } from './logs';
 import { Media } from './media';
 import { Metrics } from './metrics';
 import { missing, noticesOf } from './notices';
-import { Opening } from './opening';
+import { FirstLines } from './firstlines';
 import { ProgressRows } from './progress';
 import { RanksShown } from './ranksshown';
 import { Resources } from './resources';
-import { says } from './results';
+import { haveContent } from './results';
 import {
   ended,
   RunMissing,
@@ -32,7 +32,7 @@ import {
 import { Stacks } from './stacks';
 import { StepParts } from './stepparts';
 import { StallNotice } from './stall';
-import { Strip } from './strip';
+import { RankStrip } from './rankstrip';
 import { followTheme } from './theme';
 import { Tuning } from './trials/tuning';
 import { english, type Trans } from './trans';
@@ -62,7 +62,7 @@ export class RunView implements IDisposable {
   private readonly _status = el('div', { class: 'jpd-sr', role: 'status', 'aria-live': 'polite' });
   private readonly _header: Header;
   private readonly _about: About | null;
-  private readonly _strip: Strip;
+  private readonly _strip: RankStrip;
   private readonly _progress: ProgressRows;
   private readonly _resources: Resources;
   private readonly _steps: StepParts;
@@ -84,7 +84,7 @@ export class RunView implements IDisposable {
   private _run: IRunInfo | null = null;
   private _online = true;
   private _near = true;
-  private readonly _opening: Opening;
+  private readonly _opening: FirstLines;
   /** How often it was told how the run stands. */
   private _told = 0;
   private _gone = false;
@@ -118,9 +118,9 @@ export class RunView implements IDisposable {
     this._resources = new Resources(this._context);
     this._steps = new StepParts(this._context);
     const ranks = new RanksShown();
-    this._strip = new Strip(this._context, ranks, rank => this._resources.quiet(rank));
+    this._strip = new RankStrip(this._context, ranks, rank => this._resources.quiet(rank));
     this._restarts = new Restarts(this._context);
-    const growth = new Growth(signal);
+    const growth = new JointGrowth(signal);
     this._progress = new ProgressRows(this._context, growth);
     this._tuning = new Tuning(this._context, _options.openRun);
     const told = (displays: readonly IDisplay[]) => (this._logs.displays = displays);
@@ -135,7 +135,7 @@ export class RunView implements IDisposable {
     this._metrics.onBad = ranks => this._strip.setBad(ranks);
     const reveal = (display: string, rank: number) => this._displays.reveal(display, rank);
     this._logs = new Logs(this._context, ranks, reveal, growth);
-    this._opening = new Opening(() => {
+    this._opening = new FirstLines(() => {
       this._displays.changed();
       this._media.changed();
       this._setVisible();
@@ -341,7 +341,7 @@ export class RunView implements IDisposable {
     if (card && (run.state !== 'stopped' || card.places.length)) {
       this._failure.replaceChildren(failureNode(card, errors, this._context, this._leads));
     }
-    this._displays.showResults(says(results) ? results : [], run.world_size);
+    this._displays.showResults(haveContent(results) ? results : [], run.world_size);
     this._showNotices();
     if (failed) {
       void this._readEndingAgain(ending);

@@ -2,7 +2,7 @@
 import { MenuSvg } from '@jupyterlab/ui-components';
 import { CommandRegistry } from '@lumino/commands';
 import type { IDistributed, IRunOpener } from '../tokens';
-import { attempt, removeCluster } from './ask';
+import { attempt, removeCluster } from './actions';
 import type { ITarget } from './clusters';
 import { attachCluster, launchCluster, takeDown } from './launch';
 

@@ -5,7 +5,7 @@ import { ApiError } from '../api';
 import { explain } from '../model/explain';
 import type { IBackend, IClusterData, IFormMeaning } from '../model/server';
 import { isComposing } from '../run/keys';
-import { named } from '../run/named';
+import { ownValue } from '../run/ownvalue';
 import { Labelled, SchemaField } from './fields';
 import { LineAtFoot, Missing } from './formfoot';
 import { useMeaning } from './meaning';
@@ -57,7 +57,7 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
   const nowhere = backend?.available && (backend.problem ?? (placed ? null : backend.no_site));
   const meaning = useMeaning(props.ask, backendName, options, Boolean(backend?.available));
   const wrong: Problems = { ...problemsOf(meaning.latest, fields), ...refused };
-  const errorOf = (field: string) => (judged.has(field) ? (named(wrong, field) ?? null) : null);
+  const errorOf = (field: string) => (judged.has(field) ? (ownValue(wrong, field) ?? null) : null);
   const whole = errorOf(WHOLE);
 
   React.useEffect(() => {
@@ -122,7 +122,7 @@ export function ClusterForm(props: IClusterFormProps): React.ReactElement {
     <SchemaField
       key={about.name}
       about={about}
-      value={named(draft, about.name) ?? (about.kind === 'switch' ? Boolean(about.default) : '')}
+      value={ownValue(draft, about.name) ?? (about.kind === 'switch' ? Boolean(about.default) : '')}
       error={errorOf(about.name)}
       trans={trans}
       onChange={value => {

@@ -4,7 +4,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import type { ClustersModel } from '../model/clusters';
 import type { LaunchVerb } from '../model/server';
 import type { IRunOpener } from '../tokens';
-import { attempt } from './ask';
+import { attempt } from './actions';
 
 /** Ask for a file, and launch the cluster that it describes. */
 export async function launchCluster(

@@ -19,7 +19,7 @@ import { compareIcon, distributedIcon, tableIcon } from '../icons';
 import type { IClusterData } from '../model/server';
 import { keepKeys } from '../run/keys';
 import type { IDistributed, IRunOpener } from '../tokens';
-import { attempt, changeSession, mayDiscard, removeCluster, removeRun, stopRun } from './ask';
+import { attempt, changeSession, mayDiscard, removeCluster, removeRun, stopRun } from './actions';
 import { CardMenu } from './cardmenu';
 import { ClustersSection, type ITarget } from './clusters';
 import { ClusterForm } from './form';

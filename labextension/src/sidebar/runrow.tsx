@@ -4,7 +4,7 @@ import { closeIcon, deleteIcon, type LabIcon, stopIcon } from '@jupyterlab/ui-co
 import * as React from 'react';
 import { isComposing } from '../run/keys';
 import { placeText } from '../run/context';
-import { secondsLeft } from '../run/pace';
+import { secondsLeft } from '../run/progresstext';
 import { translating } from '../run/trans';
 import { ended, type IRunSummary } from '../run/source';
 import { duration } from '../run/format';

@@ -1,6 +1,6 @@
 /** From a backend's JSON schema to form fields, and from what was typed to options. */
 import type { IBackend, ISchema } from '../model/server';
-import { named } from '../run/named';
+import { ownValue } from '../run/ownvalue';
 
 export type FieldKind = 'integer' | 'number' | 'text' | 'switch' | 'choice' | 'list' | 'pairs';
 
@@ -100,7 +100,7 @@ function kindOf(about: ISchema): FieldKind {
 export function draftOf(fields: readonly IField[], options: Record<string, unknown>): Draft {
   return Object.fromEntries(
     fields.map(about => {
-      const value = named(options, about.name);
+      const value = ownValue(options, about.name);
       if (about.kind === 'switch') {
         return [about.name, Boolean(value ?? about.default)];
       }
@@ -124,7 +124,7 @@ export function draftOf(fields: readonly IField[], options: Record<string, unkno
 export function optionsOf(fields: readonly IField[], draft: Draft): Record<string, unknown> {
   const options: [string, unknown][] = [];
   for (const about of fields) {
-    const typed = named(draft, about.name);
+    const typed = ownValue(draft, about.name);
     const value = typeof typed === 'string' ? parse(about, typed) : typed;
     const untouched = about.kind === 'switch' && Boolean(value) === Boolean(about.default);
     if (value !== undefined && !untouched) {

@@ -1,6 +1,6 @@
 /** A list of which only the rows in sight are in the page, with one row in the tab order. */
 import * as React from 'react';
-import * as virtual from '../run/virtual';
+import * as virtual from '../run/rowwindow';
 
 const SPARE_ROWS = 8;
 /** So many rows before the end the next ones are asked for. */

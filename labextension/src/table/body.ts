@@ -1,7 +1,7 @@
 /** The rows of the table of runs. Of hundreds only those in sight are in the page. */
 import { el } from '../run/dom';
 import type { IRunSummary } from '../run/source';
-import * as virtual from '../run/virtual';
+import * as virtual from '../run/rowwindow';
 import type { Clock } from './clock';
 import type { IColumn, IGroup } from './columns';
 import { groupRow, runRow, type IRowActions } from './rows';

@@ -1,7 +1,7 @@
 /** What a table of runs has columns for, and how it is put into order and groups. */
 import { placeText } from '../run/context';
 import { duration, value as shownNumber } from '../run/format';
-import { named } from '../run/named';
+import { ownValue } from '../run/ownvalue';
 import { ended, type IRunSummary } from '../run/source';
 import type { Trans } from '../run/trans';
 
@@ -86,9 +86,9 @@ export function columnsOf(runs: readonly IRunSummary[], trans: Trans): IColumn[]
       id: `${kind}:${name}`,
       label: name,
       kind,
-      key: run => named(values(run), name) ?? null,
-      text: run => shownValue(named(values(run), name)),
-      numeric: runs.every(run => typeof (named(values(run), name) ?? 0) === 'number')
+      key: run => ownValue(values(run), name) ?? null,
+      text: run => shownValue(ownValue(values(run), name)),
+      numeric: runs.every(run => typeof (ownValue(values(run), name) ?? 0) === 'number')
     }));
   const ends = (['min', 'max'] as const).flatMap((end, at) =>
     of('metric', run => endOf(run.extremes, at)).map(column => ({

@@ -1,7 +1,7 @@
 /** What the table of runs shows and how, kept with the other state of JupyterLab's workspace. */
 import type { IStateDB } from '@jupyterlab/statedb';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
-import { remembered } from '../run/memory';
+import { remembered } from '../run/browserstorage';
 
 // Of another namespace than our tabs: JupyterLab takes each value of theirs for a tab, and removes one that is none.
 const KEY = 'jupyter-dist-table:state';

@@ -1,9 +1,9 @@
 /** A question to the kernel, and why it may stay without an answer. */
 
 /** The kernel does not answer. */
-export class Deaf extends Error {}
+export class KernelSilent extends Error {}
 
-export interface IAsked {
+export interface IQuestion {
   resolve: (result: unknown) => void;
   reject: (error: Error) => void;
   method: string;

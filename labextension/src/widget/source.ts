@@ -26,11 +26,11 @@ import type {
   LogOf,
   RunChange
 } from '../run/source';
-import { asked, logFile, named, RunMissing } from '../run/source';
+import { logQuery, logFile, contentQuery, RunMissing } from '../run/source';
 import type { Trans } from '../run/trans';
-import * as snapshots from './kept';
-import { Deaf, type IAsked } from './question';
-import { savePieces } from './saved';
+import * as snapshots from './snapshots';
+import { KernelSilent, type IQuestion } from './question';
+import { saveInPieces } from './savefile';
 import { snapshotOf, type IModel, type ISnapshot, type Message } from './model';
 
 const HEARTBEAT_MS = 10_000;
@@ -43,7 +43,7 @@ export class KernelRunSource implements IRunSource {
   /** Told why something cannot be done now, for those who tried; null when it is over. */
   onRefused: (why: string | null) => void = () => {};
   private readonly _listeners = new Set<(change: RunChange) => void>();
-  private readonly _asked = new Map<number, IAsked>();
+  private readonly _asked = new Map<number, IQuestion>();
   private readonly _whenHeard: (() => void)[] = [];
   private readonly _abort = new AbortController();
   private readonly _timers = new Set<ReturnType<typeof setTimeout>>();
@@ -91,23 +91,23 @@ export class KernelRunSource implements IRunSource {
 
   async logPage(of: LogOf, start: number, count: number, attempt?: Attempt): Promise<ILogPage> {
     if (snapshots.isEarlier(attempt)) {
-      return this._ofEarlier('log_page', { ...asked(of), start, count, attempt });
+      return this._ofEarlier('log_page', { ...logQuery(of), start, count, attempt });
     }
-    return this._get('log_page', { ...asked(of), start, count }, kept => {
+    return this._get('log_page', { ...logQuery(of), start, count }, kept => {
       const page = kept.told ? snapshots.keptPage : snapshots.keptPageAlone;
       return page(kept, of, start, count);
     });
   }
 
   logLines = (of: LogOf, numbers: readonly number[], attempt?: Attempt) =>
-    this._ask<ILogLine[]>('log_lines', { ...asked(of), numbers, attempt });
+    this._ask<ILogLine[]>('log_lines', { ...logQuery(of), numbers, attempt });
 
   async logSearch(of: LogOf, query: ISearchQuery, signal?: AbortSignal): Promise<ISearchResult> {
     this._refuseIfDeaf(
       this._trans('The log can be searched when the cell has ended.'),
       this._trans('The log cannot be searched without its kernel.')
     );
-    return this._ask('log_search', { ...asked(of), ...query }, signal);
+    return this._ask('log_search', { ...logQuery(of), ...query }, signal);
   }
 
   curves = (points: number, query: ICurvesQuery = {}) =>
@@ -150,7 +150,7 @@ export class KernelRunSource implements IRunSource {
   }
 
   content(rank: number, content: IContent, attempt?: Attempt): Promise<Blob> {
-    return this._ask('content', named(rank, content, attempt));
+    return this._ask('content', contentQuery(rank, content, attempt));
   }
 
   async stacks(): Promise<IStacks> {
@@ -190,7 +190,7 @@ export class KernelRunSource implements IRunSource {
       this._trans('The log can be downloaded when the cell has ended.'),
       this._trans('The log cannot be downloaded without its kernel.')
     );
-    await this._save({ ...asked(of), attempt }, logFile(this.id, of, attempt), 'text/plain');
+    await this._save({ ...logQuery(of), attempt }, logFile(this.id, of, attempt), 'text/plain');
   }
 
   async downloadFile(file: string): Promise<void> {
@@ -203,7 +203,7 @@ export class KernelRunSource implements IRunSource {
 
   private _save(what: object, name: string, type: string): Promise<void> {
     const key = `${Math.random()}`;
-    return savePieces(() => this._ask('download', { key, ...what }), name, type);
+    return saveInPieces(() => this._ask('download', { key, ...what }), name, type);
   }
 
   watch(listener: (change: RunChange) => void): IDisposable {
@@ -246,7 +246,7 @@ export class KernelRunSource implements IRunSource {
     try {
       return await this._ask<T>(method, args);
     } catch (error) {
-      if (!(error instanceof Deaf) || !this._kept) {
+      if (!(error instanceof KernelSilent) || !this._kept) {
         throw error;
       }
       return this._get(method, args, kept);
@@ -265,7 +265,7 @@ export class KernelRunSource implements IRunSource {
     }) as Promise<T>;
   }
 
-  private _put(asked: IAsked): void {
+  private _put(asked: IQuestion): void {
     const ask = ++this._asks;
     this._asked.set(ask, asked);
     const question = { kind: 'ask', ask, method: asked.method, args: asked.args };
@@ -285,7 +285,7 @@ export class KernelRunSource implements IRunSource {
       if (waiting() && this._shown) {
         this._asked.delete(ask);
         this._answers = false;
-        asked.reject(new Deaf(this._trans('The kernel does not answer.')));
+        asked.reject(new KernelSilent(this._trans('The kernel does not answer.')));
       }
     });
   }

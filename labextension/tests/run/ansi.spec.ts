@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { MAX_LINE, parseLine, plainLine } from '../../src/run/ansi';
-import { rowNode } from '../../src/run/rows';
+import { rowNode } from '../../src/run/logrows';
 import { english } from '../../src/run/trans';
 
 describe('a line of a terminal', () => {

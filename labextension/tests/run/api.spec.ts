@@ -135,7 +135,10 @@ describe('requests', () => {
 });
 
 describe('the watcher', () => {
-  it('has one socket for all, and subscribes to what is listened to', () => {
+  /** What is asked for in one go is sent as one message. */
+  const sent = () => Promise.resolve();
+
+  it('has one socket for all, and subscribes to what is listened to', async () => {
     const watcher = new Watcher(settings().settings);
     const heard: RunChange[] = [];
     const a = watcher.watch('a', change => heard.push(change));
@@ -144,10 +147,12 @@ describe('the watcher', () => {
     const [socket] = FakeSocket.all;
     expect(socket.url).toBe('ws://host/user/me/jupyter-dist/api/watch?token=secret');
     socket.open();
+    await sent();
     expect(socket.sent.at(-1)).toBe('{"watch":["a","runs"],"tails":[]}');
     socket.onmessage?.({ data: '[{"kind":"curves","id":"a"},{"kind":"curves","id":"other"}]' });
     expect(heard).toEqual([{ kind: 'curves', id: 'a' }]);
     a.dispose();
+    await sent();
     expect(socket.sent.at(-1)).toBe('{"watch":["runs"],"tails":[]}');
     b.dispose();
     b.dispose();
@@ -165,12 +170,14 @@ describe('the watcher', () => {
     watching.dispose();
   });
 
-  it('has lines come along with the news, and says when they have', () => {
+  it('has lines come along with the news, and says when they have', async () => {
     const watcher = new Watcher(settings().settings);
     const watching = watcher.watch('a', () => undefined);
     const [socket] = FakeSocket.all;
     socket.open();
-    const views = [watcher.readAlong('a', null), watcher.readAlong('a', 'launcher')];
+    const views = [watcher.followLog('a', null), watcher.followLog('a', 'launcher')];
+    await sent();
+    expect(socket.sent).toHaveLength(1); // one message, and so one answer
     expect(JSON.parse(socket.sent.at(-1)!).tails).toEqual([
       { id: 'a', rank: null, launcher: null },
       { id: 'a', rank: null, launcher: 'launcher' }
@@ -180,11 +187,12 @@ describe('the watcher', () => {
     });
     expect(socket.sent.at(-1)).toBe('{"got":7}');
     views.forEach(view => view.dispose());
+    await sent();
     expect(socket.sent.at(-1)).toBe('{"watch":["a"],"tails":[]}');
     watching.dispose();
   });
 
-  it('comes back after a lost connection, waits longer each time, and says so once', () => {
+  it('comes back after a lost connection, waits longer each time, and says so once', async () => {
     vi.useFakeTimers();
     const watcher = new Watcher(settings().settings);
     const heard: RunChange[] = [];
@@ -199,6 +207,7 @@ describe('the watcher', () => {
     vi.advanceTimersByTime(1000);
     expect(FakeSocket.all.length).toBe(3);
     FakeSocket.all[2].open();
+    await sent();
     expect(FakeSocket.all[2].sent).toEqual(['{"watch":["a"],"tails":[]}']);
     expect(heard).toEqual([
       { kind: 'connection', online: false },

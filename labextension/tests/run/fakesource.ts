@@ -3,7 +3,7 @@ import type {
   Attempt,
   ICurve,
   IDisposable,
-  IReading,
+  ILogSubscription,
   ILogLine,
   ILogPage,
   IFailureCard,
@@ -112,7 +112,7 @@ export class FakeSource implements IRunSource {
   /** Whether the first lines of a log come along, too. */
   live = false;
 
-  readAlong(of: LogOf): IReading {
+  followLog(of: LogOf): ILogSubscription {
     this.along.push(of);
     return { live: this.live, dispose: () => void this.along.splice(this.along.indexOf(of), 1) };
   }

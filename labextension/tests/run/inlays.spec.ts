@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { framed } from '../../src/run/bundles';
 import { inlaysOf } from '../../src/run/inlays';
 import type { IDisplay, IPlace } from '../../src/run/source';
-import { Stretches } from '../../src/run/stretches';
-import * as virtual from '../../src/run/virtual';
+import { RowHeights } from '../../src/run/rowheights';
+import * as virtual from '../../src/run/rowwindow';
 
 describe('stretched rows', () => {
   const all = [
@@ -11,7 +11,7 @@ describe('stretched rows', () => {
     { first: 5, count: 3, height: 60 },
     { first: 8, count: 1, height: 30 }
   ];
-  const geometry = { rows: 12, rowHeight: 10, viewport: 50, stretches: new Stretches(all) };
+  const geometry = { rows: 12, rowHeight: 10, viewport: 50, stretches: new RowHeights(all) };
 
   it('stand one below the other, and those whose place is taken have no height', () => {
     const tops = Array.from({ length: 13 }, (_, row) => virtual.topOf(row, geometry));

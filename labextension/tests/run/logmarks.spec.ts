@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { parseLine } from '../../src/run/ansi';
 import { timeOf, withMarks } from '../../src/run/logmarks';
-import { rowNode } from '../../src/run/rows';
+import { rowNode } from '../../src/run/logrows';
 import { english } from '../../src/run/trans';
-import * as virtual from '../../src/run/virtual';
-import * as wrapped from '../../src/run/wrapped';
+import * as virtual from '../../src/run/rowwindow';
+import * as wrapped from '../../src/run/wrappedrows';
 
 const marks = (text: string) => withMarks(parseLine(text).pieces);
 

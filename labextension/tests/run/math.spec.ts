@@ -1,16 +1,16 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { logRange, logTicks, tickTexts } from '../../src/run/axes';
+import { logRange, logTicks, tickTexts } from '../../src/run/ticks';
 import { curveCsv } from '../../src/run/csv';
 import { bytes, count, duration, parseRanges, ranges, value } from '../../src/run/format';
 import { badRanks, equalText, lastText, lastValues, specialText } from '../../src/run/charttitle';
 import { chartData } from '../../src/run/series';
 import { stateName, type IContext } from '../../src/run/context';
-import { tipRows } from '../../src/run/tip';
+import { tipRows } from '../../src/run/charttip';
 import { english } from '../../src/run/trans';
 import { smooth } from '../../src/run/smooth';
 import type { ICurve, State } from '../../src/run/source';
-import * as virtual from '../../src/run/virtual';
+import * as virtual from '../../src/run/rowwindow';
 
 const geometry = fc.record({
   rows: fc.integer({ min: 0, max: 50_000_000 }),

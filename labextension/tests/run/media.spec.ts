@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { framed } from '../../src/run/bundles';
 import type { IContext } from '../../src/run/context';
 import { Media } from '../../src/run/media';
-import { progressText } from '../../src/run/pace';
+import { progressText } from '../../src/run/progresstext';
 import { resultsNode } from '../../src/run/results';
 import type { IContent, IMediaSeries, IResult } from '../../src/run/source';
 import { english } from '../../src/run/trans';

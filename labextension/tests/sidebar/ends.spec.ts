@@ -5,8 +5,8 @@ import { EndNotices } from '../../src/endnotices';
 import { ClustersModel } from '../../src/model/clusters';
 import { NotebookChoices } from '../../src/model/notebooks';
 import { RunsModel } from '../../src/model/runs';
-import { pillText, StatusPill } from '../../src/pill';
-import { secondsLeft } from '../../src/run/pace';
+import { pillText, StatusPill } from '../../src/statuspill';
+import { secondsLeft } from '../../src/run/progresstext';
 import type { IDistributed } from '../../src/tokens';
 import { FakeServer, makeRun } from './fakeserver';
 

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { ClustersModel } from '../../src/model/clusters';
 import { NotebookChoices } from '../../src/model/notebooks';
 import { RunsModel } from '../../src/model/runs';
-import { StatusPill } from '../../src/pill';
+import { StatusPill } from '../../src/statuspill';
 import { english } from '../../src/run/trans';
 import { RunningRuns } from '../../src/running';
 import { RunsTable } from '../../src/table/view';

@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { ILogLine, RunChange } from '../../src/run/source';
 import { RunMissing } from '../../src/run/source';
 import { english } from '../../src/run/trans';
-import { keptPage, keptPageAlone } from '../../src/widget/kept';
+import { keptPage, keptPageAlone } from '../../src/widget/snapshots';
 import type { IModel, ISnapshot } from '../../src/widget/model';
 import { KernelRunSource } from '../../src/widget/source';
 

@@ -172,7 +172,7 @@ def test_outside_a_run_there_is_text(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_widgets_are_still() -> None:
     """What one sees of them, made safe where it is shown; their models end with the rank."""
-    import ipywidgets as widgets  # type: ignore[import-untyped]
+    import ipywidgets as widgets
 
     slider = widgets.IntSlider(value=3, description="layers")
     bar = widgets.IntProgress(value=7, max=9)

@@ -3,7 +3,7 @@ import type { IParameter, ITrialInfo, ITuning } from '../../answers/runs';
 import type { Trans } from '../trans';
 import { svg } from '../dom';
 import { value as shownNumber } from '../format';
-import { named } from '../named';
+import { ownValue } from '../ownvalue';
 import { place, shownAll, ticks } from './scale';
 
 export const WIDTH = 440;
@@ -124,7 +124,7 @@ export function parallel(tuning: ITuning, trans: Trans): SVGElement | null {
   const lines = [...drawn, ...(best ? [best] : [])].map(trial => {
     const places = axes.map((axis, index) =>
       index < tuning.parameters.length
-        ? place(axis, named(trial.parameters, axis.name))
+        ? place(axis, ownValue(trial.parameters, axis.name))
         : scaled(low, high, trial.value)
     );
     const points = places.flatMap((part, axis) =>

@@ -3,7 +3,7 @@ import type { ITrialInfo, ITuning } from '../../answers/runs';
 import type { IContext } from '../context';
 import { button, el, setText } from '../dom';
 import { duration, value as shownNumber } from '../format';
-import { named } from '../named';
+import { ownValue } from '../ownvalue';
 import { shown } from './scale';
 
 /** So many rows are shown at once: nobody reads more, and a filter finds the others. */
@@ -159,10 +159,10 @@ function columns(tuning: ITuning, context: IContext): IColumn[] {
     ...tuning.parameters.map(({ name }): IColumn => ({
       name,
       key: one => {
-        const value = named(one.parameters, name);
+        const value = ownValue(one.parameters, name);
         return typeof value === 'number' ? value : value == null ? null : String(value);
       },
-      text: one => shown(named(one.parameters, name))
+      text: one => shown(ownValue(one.parameters, name))
     })),
     {
       name: trans('Duration'),

@@ -1,13 +1,19 @@
 /** The log whose last lines come with the news of them. */
-import { tailOf, type ILogPage, type ILogTail, type IReading, type IRunSource } from './source';
+import {
+  tailOf,
+  type ILogPage,
+  type ILogTail,
+  type ILogSubscription,
+  type IRunSource
+} from './source';
 import type { LogOf } from './source';
 
 /** How long lines that come unasked are waited for. */
 export const SOON_MS = 150;
 
-export class Along {
+export class FollowedLog {
   private _of: LogOf | undefined;
-  private _reading: IReading | undefined;
+  private _reading: ILogSubscription | undefined;
   private _until_ms = 0;
 
   constructor(private readonly _source: IRunSource) {}
@@ -22,7 +28,7 @@ export class Along {
     if (of !== this._of) {
       this._reading?.dispose();
       this._of = of;
-      this._reading = of === undefined ? of : this._source.readAlong?.(of);
+      this._reading = of === undefined ? of : this._source.followLog?.(of);
       this._until_ms = this._reading?.live ? performance.now() + SOON_MS : 0;
     }
   }

@@ -1,6 +1,6 @@
 /** Rows of a list that are higher than others, as something stands in their place or below them. */
 
-export interface IStretch {
+export interface IHighRows {
   first: number;
   /** How many rows it takes the place of: all of its height is at the first one, the others have none. */
   count: number;
@@ -8,12 +8,12 @@ export interface IStretch {
 }
 
 /** Where rows are in a list in which some are stretched. */
-export class Stretches {
+export class RowHeights {
   private readonly _counts: number[] = [0];
   private readonly _heights: number[] = [0];
 
   /** In the order of rows; none reaches into the next one. */
-  constructor(private readonly _all: readonly IStretch[]) {
+  constructor(private readonly _all: readonly IHighRows[]) {
     _all.forEach(({ count, height }, i) => {
       this._counts.push(this._counts[i] + count);
       this._heights.push(this._heights[i] + height);
@@ -48,14 +48,14 @@ export class Stretches {
   }
 
   /** The stretch that a row belongs to, also where the row itself has no height. */
-  of(row: number): IStretch | null {
+  of(row: number): IHighRows | null {
     const i = this._before(({ first }) => first <= row);
     const last = i > 0 ? this._all[i - 1] : null;
     return last && row < last.first + last.count ? last : null;
   }
 
   /** How many of them, from the first on, are as is said. */
-  private _before(is: (stretch: IStretch) => boolean): number {
+  private _before(is: (stretch: IHighRows) => boolean): number {
     let low = 0;
     let high = this._all.length;
     while (low < high) {

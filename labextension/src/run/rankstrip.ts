@@ -5,7 +5,7 @@ import { stateName, type IContext } from './context';
 import { el, roving, setAttribute, setText } from './dom';
 import { count } from './format';
 import { memory } from './header';
-import { progressText } from './pace';
+import { progressText } from './progresstext';
 import type { RanksShown } from './ranksshown';
 import { ended, type IProgress, type IRankError, type IRankInfo } from './source';
 import type { IRunInfo, State } from './source';
@@ -23,7 +23,7 @@ const STATES: State[] = [
   'succeeded'
 ];
 
-export class Strip {
+export class RankStrip {
   readonly node: HTMLElement;
   /** By rank. */
   private readonly _chips: HTMLButtonElement[] = [];

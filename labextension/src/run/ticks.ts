@@ -1,5 +1,5 @@
 /** Where a chart's axes begin and end, where their ticks are and what stands at them. */
-import type { Axis } from './axis';
+import type { Axis } from './xaxis';
 import { duration, value } from './format';
 
 const MOST_TICKS = 6;

@@ -3,12 +3,12 @@ import type { IContext } from './context';
 import { el, setAttribute } from './dom';
 import { count } from './format';
 import { Inlays, type IInlay } from './inlays';
-import type { LogPages } from './pages';
+import type { LogPages } from './logpages';
 import type { ILogModes } from './logmodes';
-import { rowOf } from './rows';
-import { Stretches } from './stretches';
-import * as virtual from './virtual';
-import * as wrapped from './wrapped';
+import { rowOf } from './logrows';
+import { RowHeights } from './rowheights';
+import * as virtual from './rowwindow';
+import * as wrapped from './wrappedrows';
 
 const OVERSCAN = 12;
 const DEFAULT_ROW_HEIGHT = 18;
@@ -159,9 +159,9 @@ export class LogList {
     };
   }
 
-  private _stretches(rowHeight: number): Stretches {
+  private _stretches(rowHeight: number): RowHeights {
     const { rows } = this._pages;
-    return new Stretches(this._inlays.stretches(rows, rowHeight, this._match !== null));
+    return new RowHeights(this._inlays.stretches(rows, rowHeight, this._match !== null));
   }
 
   private _draw(): void {
@@ -197,7 +197,7 @@ export class LogList {
   }
 
   /** Where the rows begin, so that the held point is where it belongs. */
-  private _hold(geometry: virtual.IGeometry, stretches: Stretches | null): number {
+  private _hold(geometry: virtual.IGeometry, stretches: RowHeights | null): number {
     const { line, below } = wrapped.held(this._offset, geometry);
     const last = Math.min(geometry.rows - 1, Math.floor(line));
     const n = stretches?.of(last)?.first ?? last;
@@ -212,7 +212,7 @@ export class LogList {
     return below - at;
   }
 
-  private _place(first: number, end: number, stretches: Stretches | null): void {
+  private _place(first: number, end: number, stretches: RowHeights | null): void {
     // Lines that say in text what is shown in their place have no rows.
     const rows = new Set<number>();
     for (let n = first; n < end; n++) {

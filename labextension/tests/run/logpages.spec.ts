@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from 'vitest';
-import { LogPages, pageOfLines } from '../../src/run/pages';
+import { LogPages, pageOfLines } from '../../src/run/logpages';
 import { FakeSource, runInfo } from './fakesource';
 
 function make(total: number) {

@@ -1,5 +1,5 @@
 /** What a chart says of the step under the pointer: the lines' values there. */
-import type { Axis } from './axis';
+import type { Axis } from './xaxis';
 import type { IContext } from './context';
 import { el } from './dom';
 import { value } from './format';

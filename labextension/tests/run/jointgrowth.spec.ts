@@ -1,7 +1,7 @@
 // Parts that wait to appear together: what counts is how things stand when they do.
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import type { IContext } from '../../src/run/context';
-import { Growth } from '../../src/run/growth';
+import { JointGrowth } from '../../src/run/jointgrowth';
 import { fitLog, type IFitted } from '../../src/run/logfit';
 import { ProgressRows } from '../../src/run/progress';
 import { english } from '../../src/run/trans';
@@ -21,7 +21,7 @@ function logOf() {
   const pages = { rows: 0 };
   const node = document.createElement('div');
   const log = { pages, list: { node, hasInlays: false }, begun: false };
-  const growth = new Growth(signal);
+  const growth = new JointGrowth(signal);
   const fit = (rows: number) => {
     pages.rows = rows;
     fitLog(log as unknown as IFitted, growth);

@@ -1,5 +1,5 @@
 /** The few pages of a log that are kept here, of a log of any length that is kept elsewhere. */
-import { SOON_MS } from './along';
+import { SOON_MS } from './followedlog';
 import type { ILogLine, ILogPage } from './source';
 
 const PAGE = 200;

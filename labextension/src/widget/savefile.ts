@@ -1,7 +1,7 @@
 /** Save as a file what comes in pieces. */
 
 /** Asks for pieces until there is null, then has the browser save them under that name. */
-export async function savePieces(
+export async function saveInPieces(
   next: () => Promise<BlobPart | null>,
   name: string,
   type: string

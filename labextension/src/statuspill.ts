@@ -3,7 +3,7 @@ import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 import { el, setAttribute, setText } from './run/dom';
 import { placeText } from './run/context';
-import { secondsLeft } from './run/pace';
+import { secondsLeft } from './run/progresstext';
 import { translating } from './run/trans';
 import { ended, type IRunSummary } from './run/source';
 import type { RunsModel } from './model/runs';

@@ -110,12 +110,12 @@ describe('a run that begins', () => {
     const { settings } = site();
     const page = watcher(settings);
     const watching = page.watch('r-1', () => undefined);
-    const first = page.readAlong('r-1', null);
-    const second = page.readAlong('r-1', null);
-    const other = page.readAlong('r-1', 1);
+    const first = page.followLog('r-1', null);
+    const second = page.followLog('r-1', null);
+    const other = page.followLog('r-1', 1);
     expect([first.live, second.live, other.live]).toEqual([true, false, true]);
     FakeSocket.last.readyState = 3;
-    expect(page.readAlong('r-1', 2).live).toBe(false);
+    expect(page.followLog('r-1', 2).live).toBe(false);
     watching.dispose();
   });
 

@@ -3,7 +3,7 @@
 /** How long a part waits for others. */
 const WAIT_MS = 500;
 
-export class Growth {
+export class JointGrowth {
   private readonly _waiting = new Map<object, () => void>();
   private _timer: ReturnType<typeof setTimeout> | undefined;
   /** When all that wait grow at the latest. */

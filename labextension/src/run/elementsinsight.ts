@@ -1,5 +1,5 @@
 /** Which elements are in sight. One that was not looked at yet counts as if it were. */
-export class Sight {
+export class ElementsInSight {
   private readonly _away = new Set<Element>();
   private readonly _observer: IntersectionObserver;
 

@@ -3,7 +3,7 @@
  * Only the rows in sight have a height that is known. So the scroll bar counts lines, and one point is held:
  * as far down in the box as the list is scrolled, there stands the line that is as far down in the list. At
  * the list's beginning that is its first line at the top, at its end its last line at the bottom. */
-import * as virtual from './virtual';
+import * as virtual from './rowwindow';
 
 /** The held point: a line, counted in lines with its fraction, and how far below the box's top it stands. */
 export function held(offset: number, geometry: virtual.IGeometry): { line: number; below: number } {

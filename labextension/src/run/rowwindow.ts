@@ -1,6 +1,6 @@
 /** Where the rows of a list of any length stand in a scrolling box of bounded height. */
 
-import type { Stretches } from './stretches';
+import type { RowHeights } from './rowheights';
 
 /** Browsers lose precision, or stop, at heights above some ten million pixels. */
 export const MAX_HEIGHT = 8_000_000;
@@ -11,7 +11,7 @@ export interface IGeometry {
   /** Height of the visible box. */
   viewport: number;
   /** Rows that have another height. */
-  stretches?: Stretches;
+  stretches?: RowHeights;
 }
 
 /** Where a row begins; also one after the last. */

@@ -4,7 +4,7 @@ import { el } from './dom';
 import { count, ranges } from './format';
 import type { IPlaced } from './inlays';
 import { timeOf, withMarks, type IMarkedPiece } from './logmarks';
-import type { IRowLine } from './pages';
+import type { IRowLine } from './logpages';
 import { ranksOf } from './source';
 import { isBright, rankVariable } from './theme';
 import type { Trans } from './trans';

@@ -4,7 +4,7 @@ import { ended, type IRunInfo } from './source';
 /** How long lines are waited for. */
 const LATEST_MS = 250;
 
-export class Opening {
+export class FirstLines {
   /** Whether the rest may be asked for. */
   over = false;
   private _begun = false;
