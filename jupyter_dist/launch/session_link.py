@@ -29,6 +29,7 @@ __all__ = [
     "restart",
     "starting",
     "wait_until_open",
+    "wake",
 ]
 
 _ANSWER_S = 30.0
@@ -85,6 +86,14 @@ def ask(
     if "error" in answer:
         raise LaunchError(f"{answer['error']}. Nothing was started")
     return answer
+
+
+def wake(session: StoredSession) -> None:
+    """Wake the processes of a session, because a cell follows: they wake up while it is captured."""
+    _, link = _links.get((str(session.path), os.getpid()), (0.0, None))
+    if link is not None and session.about.get("wakes"):
+        with contextlib.suppress(OSError):
+            link.send({"ask": "wake"})
 
 
 @contextlib.contextmanager

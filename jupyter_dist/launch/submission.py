@@ -164,7 +164,7 @@ def resume(place: RunFolder) -> bool:
 
 def _create(root: Path, request: Request, payload: Payload, prepared: Path | None) -> RunFolder:
     """Create the run's folder. `prepared`: a folder of `folder.prepare`, which is moved if it exists."""
-    existing = next((path for path in (root, *root.parents) if path.exists()), root)
+    existing = next(filter(os.path.exists, (root, *root.parents)), root)
     free = shutil.disk_usage(existing).free
     # In addition to the payload, a run needs space for its state and for each rank's first lines.
     needed = payload.nbytes + 64_000 + 32_000 * request.world_size
@@ -175,12 +175,13 @@ def _create(root: Path, request: Request, payload: Payload, prepared: Path | Non
         )
     for _ in range(20):
         run_id = folder.new_id()
-        if not (root / run_id).exists():
+        path = root / run_id
+        if not os.path.exists(path):
             if prepared is not None:
                 with contextlib.suppress(OSError):
                     os.utime(prepared)  # `clean` removes an old folder without a job
-                    os.rename(prepared, root / run_id)
-                    return folder.RunFolder(root / run_id)
+                    os.rename(prepared, path)
+                    return folder.RunFolder(path)
             return folder.create(root, run_id, 0 if request.search else request.world_size)
     raise LaunchError(f"no free run id in {str(root)!r}; try again.")
 
@@ -197,7 +198,7 @@ def _write(place: RunFolder, request: Request, payload: Payload) -> None:
     if run.name or run.run_tags or run.note:
         run_labels.change(place, run.name, run.run_tags, run.note)
     # The job is written last, because a folder with a job counts as a run.
-    folder.write_json(place.job, _job(request, place.id, payload).to_json())
+    folder.write_json(place.job, _job(request, place.id, payload).to_json(), prepared=True)
 
 
 def _job(request: Request, run_id: str, payload: Payload | None) -> Job:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import clusters
+from ..launch import session_link
 from ..plan.run_plan import Plan
 from ..record.sessions import StoredSession, find_session
 from . import session_default
@@ -49,4 +50,5 @@ def recall(line: str) -> CheckedPlan | None:
     found = find_session(kept.session.name)
     if found is None or found.about["id"] != kept.session.about["id"]:
         return None
+    session_link.wake(found)
     return CheckedPlan(kept.plan, kept.given, found)

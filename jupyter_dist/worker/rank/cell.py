@@ -127,11 +127,15 @@ def _exit_code(error: SystemExit) -> tuple[int, bool]:
 
 
 def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kept: KeptNames | None) -> Any:
-    paths = [str(run_folder / layout.MODULES), *search_path.own(header["sys_path"], header["python"])]
+    modules = f"{run_folder}{os.sep}{layout.MODULES}"
+    paths = search_path.own(header["sys_path"], header["python"])
+    with_modules = os.path.isdir(modules)
     if kept is not None:
-        kept.enter(paths[0])
-    sys.path[:] = list(dict.fromkeys([*paths, *sys.path]))
-    shipped_modules.install(paths[0], header["origins"])
+        kept.enter(modules if with_modules else None)
+    if with_modules:
+        paths = [modules, *paths]
+        shipped_modules.install(modules, header["origins"])
+    sys.path[:] = dict.fromkeys([*paths, *sys.path])
     sys.argv = list(header["argv"])
     for filename, text in payload.shown_texts(header).items():
         # A size of None as mtime prevents linecache from looking for the file.
@@ -170,11 +174,11 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
             f"Ranks have Python {payload.HERE.python}, and the notebook has Python {header['python']}. Ranks "
             "compile the notebook's functions from their texts."
         )
-    by_local_rank.look_at(run_folder / layout.PAYLOAD, Path(paths[0]))
+    by_local_rank.look_at(run_folder / layout.PAYLOAD, Path(modules))
     settings = header.get("settings", {}) if kept is None else kept.new_settings(header)
     notebook_settings.before_names(settings)
     load = payload.load if kept is None else kept.load
-    names = load(run_folder / layout.PAYLOAD, main=main.__dict__)
+    names = load(run_folder / layout.PAYLOAD, main=main.__dict__, header=header)
     for name in header["submodules"]:
         with contextlib.suppress(Exception):  # the code that needs the module reports the error
             importlib.import_module(name)
@@ -236,7 +240,13 @@ def _keep_result(rank_folder: Path, value: Any, header: Mapping[str, Any]) -> No
         text = f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
     trace = payload.Trace()
     try:
-        size = payload.write_value(rank_folder / layout.RESULT, value, trace, payload.writer_of(header))
+        size = payload.write_value(
+            rank_folder / layout.RESULT,
+            value,
+            trace,
+            payload.writer_of(header),
+            prepared=error_report.room(rank_folder),  # a rank with a result has no error
+        )
     except OSError:
         raise
     except Exception as error:

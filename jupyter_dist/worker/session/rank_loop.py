@@ -150,6 +150,8 @@ class _Rank:
             message = self._inbox.next()
             if message["do"] == "end":
                 return
+            if message["do"] == "wake":
+                continue
             if message["do"] == "check":
                 self._link.send({"of": message["of"], "changed": self._names.changed(message["names"])})
                 continue
