@@ -62,11 +62,14 @@ def dry_run(request: Request) -> dict[str, Any]:
 
 
 def launch(
-    request: Request, payload: Payload, deliver: Callable[[RunFolder], None] | None = None
+    request: Request,
+    payload: Payload,
+    deliver: Callable[[RunFolder, Mapping[str, Any]], None] | None = None,
 ) -> RunFolder:
     """Start a run. Returns as soon as its supervisor is starting.
 
-    `deliver`: hands the complete folder to a supervisor that runs already. By default a new one starts.
+    `deliver`: hands the folder and the job to a supervisor that runs already, which writes the job. By
+    default a new one starts.
 
     Raises LaunchError if the disk is full or read-only, or if the supervisor does not start. The folder is
     removed then, and nothing is left running. An interrupt also removes the folder, unless the supervisor may
@@ -79,11 +82,14 @@ def launch(
     place = _create(root, request, payload, prepared)
     # If this process is killed while it writes, the lock is free, and `clean` removes the folder.
     with remove_on_failure(place, BaseException), locked(place.resume_lock):
-        _write(place, request, payload)
+        job = _write(place, request, payload)
+        if deliver is None:
+            # The job is written last, because a folder with a job counts as a run.
+            folder.write_json(place.job, job)
     try:
         with remove_on_failure(place, DistError):
             if deliver is not None:
-                deliver(place)
+                deliver(place, job)
                 return place
             # A tuning run's environment also has the secrets of its trials.
             inherited = backends.extensions_of(backends.declared(request.backend)).inherited
@@ -186,7 +192,8 @@ def _create(root: Path, request: Request, payload: Payload, prepared: Path | Non
     raise LaunchError(f"no free run id in {str(root)!r}; try again.")
 
 
-def _write(place: RunFolder, request: Request, payload: Payload) -> None:
+def _write(place: RunFolder, request: Request, payload: Payload) -> dict[str, Any]:
+    """Write the files of a run without its job, which is returned as JSON."""
     run = request.run
     no_hint = run.no_hint.split(",") if run.no_hint else []
     header = {**payload.header, "no_hint": no_hint, "pdb": run.pdb, "debugpy": run.debugpy}
@@ -197,8 +204,7 @@ def _write(place: RunFolder, request: Request, payload: Payload) -> None:
         folder.write_bytes(target, shipped.data)
     if run.name or run.run_tags or run.note:
         run_labels.change(place, run.name, run.run_tags, run.note)
-    # The job is written last, because a folder with a job counts as a run.
-    folder.write_json(place.job, _job(request, place.id, payload).to_json(), prepared=True)
+    return _job(request, place.id, payload).to_json()
 
 
 def _job(request: Request, run_id: str, payload: Payload | None) -> Job:

@@ -67,9 +67,10 @@ def find_session(name: str) -> StoredSession | None:
 def known_names(session: StoredSession) -> dict[str, Any] | None:
     """Return what is known of the names of a session's ranks; None if its supervisor must be asked.
 
-    The file changes at the end of each cell. The supervisor checks its `number` when the next cell arrives.
+    A cell that changes the names also changes the file, at its end. The supervisor checks the `number` of the
+    file when the next cell arrives.
     """
-    if not session.is_here or session.about["runs"] is not None or session.about["queued"]:
+    if not session.is_here:
         return None
     try:
         known: dict[str, Any] = _read(session.path, place.NAMES)

@@ -19,7 +19,10 @@ _MOST = 16
 
 @dataclass(frozen=True)
 class CheckedPlan:
-    """A plan that suits a session, which runs already. `given`: the values of the flags."""
+    """A plan that suits a session, which runs already. `given`: the values of the flags.
+
+    `session`: as it was when the plan was made.
+    """
 
     plan: Plan
     given: Mapping[str, Any]
@@ -47,8 +50,9 @@ def recall(line: str) -> CheckedPlan | None:
     kept = _kept.get((line, session_default.get()))
     if kept is None or clusters.used() is not None:
         return None
+    if session_link.is_open(kept.session):
+        return kept
     found = find_session(kept.session.name)
     if found is None or found.about["id"] != kept.session.about["id"]:
         return None
-    session_link.wake(found)
     return CheckedPlan(kept.plan, kept.given, found)

@@ -88,7 +88,7 @@ def write(
     no partial file remains.
     """
     places, end = _places(buffers)
-    seal = _seal()
+    seal = _seal() if buffers else None
     full = {
         "version": VERSION,
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
@@ -96,13 +96,13 @@ def write(
         "body": len(body),
         "buffers": places,
         "read_only": [i for i, view in enumerate(buffers) if view.readonly],
-        "seal": seal if buffers else None,
+        "seal": seal,
     }
     head = pickle.dumps(full, protocol=5)
     aside = path.with_suffix(layout.BUFFERS)
     temporaries: list[tuple[Path, Path]] = []
     try:
-        if buffers:
+        if seal is not None:
             # The buffers are written first. If the header can be read, its buffers can be mapped.
             with _new(aside, temporaries, None) as file:
                 file.write(seal)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from ...backends import declared
+from ...folder import write_json
 from ...job import RankState, State, Status, Supervisor
 from ...record.file_changes import FileChanges
 from ...worker.file_locks import Lock
@@ -34,8 +36,18 @@ class Waiting:
     """
 
     def __init__(
-        self, caller: CellCaller, lock: Lock, warm: bool, me: Supervisor, *, ahead: str, at_once: bool
+        self,
+        caller: CellCaller,
+        lock: Lock,
+        warm: bool,
+        me: Supervisor,
+        *,
+        ahead: str,
+        at_once: bool,
+        told: Mapping[str, Any] | None,
     ) -> None:
+        """`told`: the job as the kernel has sent it; None if the kernel has written it. Raises OSError."""
+        self._told = told
         self.caller, self.request, self.lock, self.at_once = caller, caller.request, lock, at_once
         request = self.request
         job = request.job
@@ -45,7 +57,14 @@ class Waiting:
         self.requests = Requests(request.folder, job)
         self.writer.note(reason=ahead or None)
         if not at_once:
+            self.write_job()
             self.writer.write()
+
+    def write_job(self) -> None:
+        """Write `job.json`, unless it is written. From then on, the folder counts as a run."""
+        if self._told is not None:
+            write_json(self.request.folder.job, self._told, prepared=True)
+            self._told = None
 
     def ended(self) -> bool:
         """Write a heartbeat. Returns whether a user has stopped the cell before it began."""
@@ -120,6 +139,7 @@ class CellRun:
         job, folder, writer = self.request.job, self.request.folder, self._waiting.writer
         requests = self._waiting.requests
         self.caller.leave_cores()
+        self._waiting.write_job()
         # The session's supervisor alone has the ranks: no other process can continue the cell.
         able = dataclasses.replace(declared(job.backend).capabilities, outlives=False, apart=False)
         # A rank that is killed loses its names, and has to close its groups before it reports its end.

@@ -98,7 +98,8 @@ class Server:
         caller = CellCaller(request, self.ranks, self.look, fileno, recovery.to_close, recovery.prepare)
         if not ahead:
             caller.begin_at_once()
-        waiting = Waiting(caller, lock, self._warm, self._me, ahead=ahead, at_once=caller.began)
+        told = message.get("job")
+        waiting = Waiting(caller, lock, self._warm, self._me, ahead=ahead, at_once=caller.began, told=told)
         self._waiting.append(waiting)
         if self._present is not None:
             self.write()
@@ -213,7 +214,7 @@ class Server:
         elif message.get("ask") == "wake":
             if self._present is None and not self._waiting:
                 for rank in range(self.job.world_size):
-                    self.ranks.send(rank, {"do": "wake"})
+                    self.ranks.send(rank, {"do": "wake", "code": message["code"]})
         elif "rank" in message:
             if self.ranks.join(link, int(message["rank"]), int(message["pid"])):
                 data["rank"] = int(message["rank"])
@@ -281,14 +282,19 @@ class Server:
             return {"error": f"the session {self._name!r} is ending: {self._ending}"}
         if message.get("session", self._id) != self._id:  # it may have other names, and other ranks
             return {"error": f"the session {self._name!r} was replaced meanwhile. Run the cell again"}
-        job = Job.from_json(json.loads(folder.job.read_bytes()))
+        told = message.get("job")
+        job = Job.from_json(json.loads(folder.job.read_bytes()) if told is None else told)
         lock = try_lock(folder.resume_lock)
         if lock is None:
             return {"error": f"another process already runs {folder.id}"}
         if message.get("number") is not None and not self._names.are(message["number"]):
             lock.release()
             return {"changed": True}
-        self.take(folder, job, lock, message)
+        try:
+            self.take(folder, job, lock, message)
+        except BaseException:
+            lock.release()
+            raise
         return {"ok": True}
 
     def about(self) -> dict[str, Any]:
@@ -308,7 +314,7 @@ class Server:
             "notebook": self.job.notebook,
             "ranks": self.ranks.about(),
             "names": self.ranks.all[0].names,
-            "wakes": True,
+            "takes_jobs": True,
         }
 
     def write(self) -> None:

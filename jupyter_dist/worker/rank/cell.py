@@ -11,6 +11,7 @@ import linecache
 import os
 import sys
 import types
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ from . import (
 if TYPE_CHECKING:  # a plain rank starts without the modules of sessions
     from ..session.kept_names import KeptNames
 
-__all__ = ["run"]
+__all__ = ["compile_ahead", "run"]
 
 _OLDEST_FORMAT, _OLDEST_IN_SESSION = 1, 2
 _TRIED_BYTES = 1_000_000
@@ -206,14 +207,33 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
     return _run_cell(header["source"], header["filename"], header["flags"], main.__dict__)
 
 
-def _run_cell(source: str, filename: str, flags: int, namespace: dict[str, Any]) -> Any:
-    """Run the statements. The value of a last expression is the rank's result."""
+_Code = tuple[str, str, int]
+_ahead: dict[_Code, list[types.CodeType]] = {}
+"""The code of a cell that a session expects, by its source, file name and flags."""
+
+
+def compile_ahead(source: str, filename: str, flags: int) -> None:
+    """Compile a cell that this rank will probably run next. Shows no error and no warning: the cell does."""
+    _ahead.clear()
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _ahead[source, filename, flags] = _compiled(source, filename, flags)
+
+
+def _compiled(source: str, filename: str, flags: int) -> list[types.CodeType]:
+    """Return the statements, and a last expression as a code of its own."""
     tree = ast.parse(source, filename)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     codes = [compile(tree, filename, "exec", flags, dont_inherit=True)]
     if isinstance(last, ast.Expr):
         codes.append(compile(ast.Expression(last.value), filename, "eval", flags, dont_inherit=True))
+    return codes
+
+
+def _run_cell(source: str, filename: str, flags: int, namespace: dict[str, Any]) -> Any:
+    """Run the statements. The value of a last expression is the rank's result."""
+    codes = _ahead.pop((source, filename, flags), None) or _compiled(source, filename, flags)
     if not any(code.co_flags & inspect.CO_COROUTINE for code in codes):
         value = None
         for code in codes:
