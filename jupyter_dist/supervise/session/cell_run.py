@@ -61,7 +61,7 @@ class Waiting:
             self.writer.write()
 
     def write_job(self) -> None:
-        """Write `job.json`, unless it is written. From then on, the folder counts as a run."""
+        """Write `job.json`, unless it is written. The folder counts as a run from then on. Raises OSError."""
         if self._told is not None:
             write_json(self.request.folder.job, self._told, prepared=True)
             self._told = None
@@ -139,7 +139,10 @@ class CellRun:
         job, folder, writer = self.request.job, self.request.folder, self._waiting.writer
         requests = self._waiting.requests
         self.caller.leave_cores()
-        self._waiting.write_job()
+        try:
+            self._waiting.write_job()
+        except OSError as error:  # the ranks run the cell: without a job it ends as one whose folder is gone
+            log(f"cannot write the job of {folder.id}: {error}")
         # The session's supervisor alone has the ranks: no other process can continue the cell.
         able = dataclasses.replace(declared(job.backend).capabilities, outlives=False, apart=False)
         # A rank that is killed loses its names, and has to close its groups before it reports its end.

@@ -135,7 +135,8 @@ class Server:
                 self._log_to(waiting.request.folder)
             cell.run()
         except Exception:  # a bug, or a folder that is gone, must not end the session
-            self._log_to(waiting.request.folder)
+            with contextlib.suppress(OSError):
+                self._log_to(waiting.request.folder)
             log(traceback.format_exc())
             waiting.refuse("the session's supervisor could not run the cell")
             if cell.caller.began:
@@ -168,7 +169,8 @@ class Server:
     def began(self) -> None:
         assert self._present is not None
         self._send_answers()
-        self._log_to(self._present.request.folder)
+        with contextlib.suppress(OSError):  # a user has removed the folder: that ends the cell
+            self._log_to(self._present.request.folder)
         if not os.path.exists(self._folder.spare):
             keep_room(self._folder, self.job.world_size)
         self._beaten = min(self._beaten, time.monotonic() - _BEAT_S + _SHOWN_S)

@@ -215,9 +215,15 @@ _ahead: dict[_Code, list[types.CodeType]] = {}
 def compile_ahead(source: str, filename: str, flags: int) -> None:
     """Compile a cell that this rank will probably run next. Shows no error and no warning: the cell does."""
     _ahead.clear()
-    with contextlib.suppress(Exception), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        _ahead[source, filename, flags] = _compiled(source, filename, flags)
+    with contextlib.suppress(Exception):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            codes = _compiled(source, filename, flags)
+        others = [each for each in caught if each.filename != filename]
+        for each in others:  # of a thread that an earlier cell has left
+            warnings.showwarning(each.message, each.category, each.filename, each.lineno)
+        if len(others) == len(caught):
+            _ahead[source, filename, flags] = codes
 
 
 def _compiled(source: str, filename: str, flags: int) -> list[types.CodeType]:
