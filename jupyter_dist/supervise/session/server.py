@@ -24,6 +24,7 @@ from ...processes.leftovers import end_leftovers
 from ...record.file_changes import FileChanges
 from ...text.format import duration
 from ...worker.file_locks import Lock, try_lock
+from ...worker.host.machine import cores
 from ...worker.process_identity import boot_id, start_ticks
 from ...worker.session import place
 from ..guard import Guard
@@ -214,9 +215,7 @@ class Server:
             if self._present is not None:
                 self._present.caller.answered(data["rank"], message)
         elif message.get("ask") == "wake":
-            if self._present is None and not self._waiting:
-                for rank in range(self.job.world_size):
-                    self.ranks.send(rank, {"do": "wake", "code": message["code"]})
+            self._wake(message["code"])
         elif "rank" in message:
             if self.ranks.join(link, int(message["rank"]), int(message["pid"])):
                 data["rank"] = int(message["rank"])
@@ -237,6 +236,13 @@ class Server:
             self._answers.append((link, answer))
             if self._present is not None or not self._waiting:
                 self._send_answers()
+
+    def _wake(self, code: Any) -> None:
+        """Let idle ranks of this machine compile the cell that follows, if they do not share their cores."""
+        size = self.job.world_size
+        if self._present is None and not self._waiting and self.ranks.processes.here and size <= cores():
+            for rank in range(size):
+                self.ranks.send(rank, {"do": "wake", "code": code})
 
     def _send_answers(self) -> None:
         while self._answers:
