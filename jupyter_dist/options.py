@@ -206,7 +206,7 @@ class RunOptions(BaseModel):
     idle_timeout: Annotated[Seconds, Field(gt=0)] | None = flag(
         None,
         "Idle timeout",
-        "End the session after this time without a cell. Default: a day, or an hour on ray and kubernetes. "
+        "End the session after this time without a cell. Default: a day with local and ssh, else an hour. "
         "Only the cell that starts the session may say it",
         value=("TIME", "a time such as 30m or 2h"),
         needs=["session"],

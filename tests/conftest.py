@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from jupyter_dist.backends.platform_job import JobWatch
+from jupyter_dist.backends.job_watch import JobWatch
 from jupyter_dist.conformance.deadlines import PATIENCE_S, Deadline, end_all_by, wait_until
 from jupyter_dist.hosts.links.mailbox import Mailbox
 from jupyter_dist.worker.launchers import fast_horovodrun

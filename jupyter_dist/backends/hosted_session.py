@@ -12,10 +12,11 @@ A session's supervisor sends wishes, and receives news. Both are JSON:
     {"messages": [[rank, number, message], …], "numbers": {rank: number}, "ready": [cell, why] or null,
      "stages": {rank: folder}, "memory": {rank: bytes}, "away": [rank, …], "ports": [port, …],
      "not_kept": text or null,
-     "poll": the states of the ranks, "started": whether there were ranks, "turn": the number of the news}
+     "poll": the states of the ranks, "started": whether there were ranks, "turn": the number of the news,
+     "over": why no rank can be replaced any more, or null}
 
 `away` are the ranks whose host has no connection now. `not_kept` says which files of the present cell could
-not be written on this machine.
+not be written on this machine. `over` is there if a platform's job ends with the ranks.
 
 A rank's `number` counts its processes. News of an earlier process thus cannot be mistaken for the present's.
 """

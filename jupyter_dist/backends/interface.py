@@ -123,7 +123,7 @@ class Capabilities:
     sessions: bool = False
     """Its ranks can stay between cells.
 
-    With `outlives`, it then also has `exchange`, as `Hosted.exchange`. Else it also has `replace`, which
+    With `exchanges`, it then also has `exchange`, as `Hosted.exchange`. Else it also has `replace`, which
     starts one rank again.
     """
     sites: bool = False
@@ -146,6 +146,11 @@ class Capabilities:
 
     After that, the supervisor ends the backend process and calls `find`.
     """
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether agents on hosts have the ranks of a session."""
+        return self.outlives or self.apart
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from ..errors import DistError, LaunchError, Unreachable
@@ -18,45 +17,9 @@ from ..folder import RunFolder
 from ..job import Job, Poll, State
 from .hosted import Hosted, Hosting, HostSettings, Mailbox, RankEnvironmentOptions
 from .interface import Handle
+from .job_watch import CredentialsExpired, JobView, JobWatch, StopAccepted
 
-__all__ = [
-    "CredentialsExpired",
-    "JobView",
-    "JobWatch",
-    "PlatformClient",
-    "PlatformJob",
-    "StopAccepted",
-    "leave_files",
-    "wait_or_stop",
-]
-
-
-class CredentialsExpired(LaunchError):
-    """The credentials are missing or have expired. Running jobs are not affected."""
-
-
-class StopAccepted(DistError):
-    """The platform accepted the stop of a job, and has not answered since."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobView:
-    """A job as its platform reports it. It is JSON in the run's handle."""
-
-    called: str
-    """In a line for the user, such as `job run 7`."""
-    page: str
-    """Its page in the platform's own console."""
-    waits_for: str
-    """What it does before its hosts are there, for the user."""
-    ended: str | None = None
-    """Why it is over, for the user; None while it is not."""
-    ending: bool = False
-    """Whether it is about to be over, and serves no other attempt."""
-    final: bool = False
-    """Whether another one would end the same way."""
-    stopped: bool = False
-    """Whether somebody has ended it on its page."""
+__all__ = ["PlatformClient", "PlatformJob", "leave_files"]
 
 
 _View = TypeVar("_View", bound=JobView)
@@ -140,66 +103,11 @@ def leave_files(mailbox: Mailbox) -> None:
         raise Unreachable(str(error)) from error
 
 
-def wait_or_stop(
-    look: Callable[[], _View], stop: Callable[[], None], wait_s: float, *, is_over: Callable[[_View], bool]
-) -> _View:
-    """Wait until a job ends by itself, as it does once its hosts are released, and `stop` it where that does
-    not come, also one that cannot be looked after then. Blocks; raises StopAccepted, and what both raise."""
-    deadline, pause_s = time.monotonic() + wait_s, 0.2
-    while True:
-        late = time.monotonic() >= deadline
-        try:
-            seen = look()
-        except DistError as error:
-            if not late:
-                raise
-            stop()
-            raise StopAccepted(str(error)) from error
-        if is_over(seen):
-            return seen
-        if late:
-            stop()
-            try:
-                return look()
-            except DistError as error:
-                raise StopAccepted(str(error)) from error
-        time.sleep(pause_s)
-        pause_s = min(1.0, 1.5 * pause_s)
-
-
 def _in_thread(what: Callable[[], None]) -> threading.Thread:
     """Do something that may hang, in a thread that need not be waited for."""
     thread = threading.Thread(target=what, name="jupyter-dist release", daemon=True)
     thread.start()
     return thread
-
-
-class JobWatch(Generic[_View]):
-    """Looks after a job in a thread of its own: a platform that does not answer hinders nobody else."""
-
-    def __init__(self, look: Callable[[_View], _View], seen: _View, every_s: float) -> None:
-        self.first = self.seen = seen
-        self.trouble: str | None = None
-        """Why nothing is known of it at the moment."""
-        self.signed_out = False
-        """Whether that is because the user's credentials are good no longer: the job goes on."""
-        self._look, self._every_s = look, every_s
-        self._closed = threading.Event()
-        threading.Thread(target=self._work, name="jupyter-dist job watch", daemon=True).start()
-
-    def close(self) -> None:
-        """No more looks. Repeatable."""
-        self._closed.set()
-
-    def _work(self) -> None:
-        while self.seen.ended is None and not self._closed.wait(self._every_s):
-            try:
-                self.seen = self._look(self.seen)
-                self.trouble, self.signed_out = None, False
-            except DistError as error:
-                self.trouble, self.signed_out = str(error), isinstance(error, CredentialsExpired)
-                if isinstance(error, Unreachable):
-                    self._closed.wait(self._every_s)  # it is busy: half as often
 
 
 class PlatformJob(Generic[_View]):
@@ -262,10 +170,26 @@ class PlatformJob(Generic[_View]):
         self._adopt(handle)
         poll = self._hosted.poll(job, folder, handle, cursor)
         watch = self._watch
+        if watch is not None and watch.signed_out and not poll.state.ended:
+            raise Unreachable(f"{watch.trouble} The job continues")
+        return self._as_seen(poll)
+
+    def exchange(
+        self, job: Job, folder: RunFolder, handle: Handle, wishes: Sequence[Mapping[str, Any]], wait_s: float
+    ) -> dict[str, Any]:
+        """Exchange messages with the ranks of a session; see `Hosted.exchange`."""
+        self._adopt(handle)
+        news = self._hosted.exchange(job, folder, handle, wishes, wait_s)
+        poll = self._as_seen(Poll.from_json(news["poll"]))
+        why = None if self._watch is None else self._watch.seen.ended
+        is_over = why is not None and all(rank.state.ended for rank in poll.ranks)
+        return {**news, "poll": poll.to_json(), "over": why if is_over else None}
+
+    def _as_seen(self, poll: Poll) -> Poll:
+        """Return the state of the ranks with what the platform reports of the job."""
+        watch = self._watch
         if watch is None:
             return poll
-        if watch.signed_out and not poll.state.ended:
-            raise Unreachable(f"{watch.trouble} The job continues")
         seen = watch.seen
         if poll.state is State.FAILED and seen.stopped:
             return dataclasses.replace(poll, state=State.STOPPED, final=True)

@@ -6,9 +6,10 @@ import time
 
 from pydantic import Field
 
+from .. import backends
 from ..errors import InputError
 from ..launch import session_link
-from ..record.sessions import StoredSession, list_sessions
+from ..record.sessions import StoredSession, list_sessions, take_end
 from ..start import session_default
 from ..text.format import count, duration
 from ..text.table import Message, Table
@@ -85,6 +86,12 @@ def _close(context: Context, flags: _Close, names: tuple[str, ...]) -> Message:
     for session in chosen:
         if session_link.kill(session) if flags.kill else session_link.close(session):
             lines.append(f"closed the session {session.name} with {count(session.world_size, 'rank')}")
+            if not flags.kill:
+                told = take_end(session.name)
+                lines += [] if told is None else [told[1]]
+            elif backends.declared(session.about["backend"]).capabilities.exchanges:
+                grace = duration(float(session.about["options"].get("grace") or 300.0))
+                lines.append(f"its hosts end the ranks when no supervisor has answered for {grace}")
         else:
             lines.append(f"the session {session.name} is closing, but its supervisor has not ended yet")
     return Message("\n".join(lines))

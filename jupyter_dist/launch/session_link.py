@@ -35,7 +35,8 @@ __all__ = [
 
 _ANSWER_S = 30.0
 _START_S = 120.0
-_CLOSE_S = place.EXIT_LIMIT_S + 15.0
+_CLOSE_S = place.EXIT_LIMIT_S + 65.0
+"""The supervisor waits for exit handlers, and for a minute at most for a platform that ends its job."""
 _POLL_S = 0.002
 _LONG = 50_000
 """Up to this length, a cell's source is sent in advance. A longer one could fill the connection."""

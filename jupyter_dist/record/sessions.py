@@ -101,7 +101,10 @@ def list_sessions() -> list[StoredSession]:
 
 
 def take_end(name: str) -> tuple[float, str] | None:
-    """Return when and why the last session of this name ended, once; None if a user has closed it."""
+    """Return when and why the last session of this name ended, and what it has cost or left, once.
+
+    None if a user has closed it and there is nothing more to tell.
+    """
     path = session_folder(name) / place.ENDED
     try:
         ended = json.loads(path.read_bytes())

@@ -188,7 +188,7 @@ def _for_capture(plan: Plan, origin: Origin) -> dict[str, Any]:
 
 def is_here(plan: Plan) -> bool:
     """Return whether all ranks surely run on this machine."""
-    if plan.run.session is not None and plan.backend.capabilities.outlives:
+    if plan.run.session is not None and plan.backend.capabilities.exchanges:
         return False  # later cells of a session do not name its hosts
     return plan.backend.capabilities.visible and plan.run.hosts is None and plan.run.hostfile is None
 

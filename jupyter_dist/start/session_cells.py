@@ -249,14 +249,11 @@ def _plan_of(found: StoredSession, plan: Plan) -> Plan:
     Ranks on hosts may have another Python: the options say so.
     """
     own = plan.backend
-    if not own.capabilities.outlives and own.name == found.about["backend"]:
-        return (
-            plan
-            if plan.world_size == found.world_size
-            else dataclasses.replace(plan, world_size=found.world_size)
-        )
+    if not own.capabilities.exchanges and own.name == found.about["backend"]:
+        fits = plan.world_size == found.world_size
+        return plan if fits else dataclasses.replace(plan, world_size=found.world_size)
     backend = backends.load(found.about["backend"])
-    if backend.capabilities.outlives:
+    if backend.capabilities.exchanges:
         options = backend.options(**found.about["options"])
         plan = dataclasses.replace(plan, backend=backend, options=options, cluster=None)
     elif plan.backend.name != backend.name:

@@ -130,7 +130,7 @@ class Session:
         self.run(fn)
         origin = origin_of_call(fn)
         found = session_link.existing(self.name)
-        here = not backends.declared(found.about["backend"]).capabilities.outlives
+        here = not backends.declared(found.about["backend"]).capabilities.exchanges
         payload = payload_builder.capture_call(fn, (), {}, here=here, **origin.for_capture())
         path = found.path / f"{place.ON_START}-{_identity(fn)}.pkl"
         if path.exists():
@@ -187,8 +187,8 @@ def session(
     Args:
         np: the number of ranks, as `-np`.
         backend: the name of a backend whose ranks can stay.
-        idle_timeout: how long the session waits for a call before it ends. Default: a day, or an
-            hour on ray and kubernetes.
+        idle_timeout: how long the session waits for a call before it ends. Default: a day
+            with local and ssh, else an hour.
         restart: what replaces a rank that has ended: "never", "rank" or "all".
         env: environment variables of the ranks.
         options: the backend's own options.

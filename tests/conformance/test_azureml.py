@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, SessionConformance, Target
 from tests.rigs.azureml import AzurePlane
 
 pytestmark = [
@@ -49,3 +49,11 @@ class TestAzureMlPlatform(PlatformConformance):
 
 class TestAzureMlLink(LinkConformance):
     pass
+
+
+class TestAzureMlSession(SessionConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def target(cls, plane: AzurePlane) -> Target:
+        flags = {**plane.flags, "instance_count": 2}
+        return Target("azureml", np=2, flags=flags, startup_s=6.0, lives=plane.lives)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, SessionConformance, Target
 from tests.rigs.databricks.workspace import DatabricksWorkspace
 
 pytestmark = [
@@ -30,4 +30,8 @@ class TestDatabricksPlatform(PlatformConformance):
 
 
 class TestDatabricksLink(LinkConformance):
+    pass
+
+
+class TestDatabricksSession(SessionConformance):
     pass

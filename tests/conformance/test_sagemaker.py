@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, SessionConformance, Target
 from tests.rigs.sagemaker import SageMakerPlane
 
 pytestmark = pytest.mark.needs("boto3", "moto")
@@ -52,3 +52,11 @@ class TestSageMakerPlatform(PlatformConformance):
 
 class TestSageMakerLink(LinkConformance):
     pass
+
+
+class TestSageMakerSession(SessionConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def target(cls, plane: SageMakerPlane) -> Target:
+        flags = {"role": plane.role, "instance_type": "ml.c5.xlarge", "instance_count": 2, "image": _IMAGE}
+        return Target("sagemaker", np=2, flags=flags, startup_s=12.0, lives=plane.lives)

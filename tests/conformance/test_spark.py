@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jupyter_dist.backends.spark import notebook_session
-from jupyter_dist.conformance import LinkConformance, PlatformConformance, Target
+from jupyter_dist.conformance import LinkConformance, PlatformConformance, SessionConformance, Target
 from jupyter_dist.record.reader import start_ticks
 from tests.rigs import spark_rig
 
@@ -50,4 +50,8 @@ class TestSparkPlatform(PlatformConformance):
 
 
 class TestSparkLink(LinkConformance):
+    pass
+
+
+class TestSparkSession(SessionConformance):
     pass

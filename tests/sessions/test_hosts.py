@@ -179,7 +179,8 @@ def test_a_host_that_ends_is_named_and_a_killed_supervisor_leaves_nothing(
     assert "rank 1 has ended, and with it held" in str(status.told)
     hosts.power_on("h2")
     assert notebook.results("'held' in globals()") == [True, False]
-    os.kill(find_session("main").about["supervisor"]["pid"], signal.SIGKILL)  # type: ignore[union-attr]
+    told = str(notebook.plain("%dist close --kill"))
+    assert "its hosts end the ranks when no supervisor has answered for 5.0 s" in told
 
 
 def test_an_agent_that_ends_takes_its_ranks_along(hosts: Hosts, line: str, notebook: Notebook) -> None:

@@ -36,6 +36,10 @@ from tests.rigs.stopwatch import Stopwatch
 
 from .conftest import Notebook
 
+_UNDER_MPI = (
+    "--backend sagemaker --distribution mpi --instance-type ml.c5.xlarge --image me/torch:1 "
+    "--region us-east-1 --role arn:aws:iam::123456789012:role/R"
+)
 REFUSED = {
     "--session -np 3": "The session 'main' has 2 ranks, not 3. Remove -np 3",
     "--session --tune lr=choice(1,2)": "--session cannot be combined with --tune",
@@ -44,6 +48,7 @@ REFUSED = {
     "--session=../x": "--session needs a name of letters",
     "--session other --backend mpi": "--session does not work with the backend 'mpi' yet",
     "--session other --backend ssh -H a:2 --min-np 1": "--min-np and --max-np do not work with --session",
+    f"--session other {_UNDER_MPI}": "--distribution mpi does not work with --session, because mpirun cannot",
     "--session --backend mpi": "The session 'main' uses the backend 'local', not 'mpi'",
     "--session --ranks 0,7": "--ranks 7: the session 'main' has the ranks 0 to 1",
     "--session --ranks x": "--ranks needs ranks such as 0 or 0,2-3",

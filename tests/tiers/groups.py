@@ -294,6 +294,7 @@ GROUPS = [
             "backends/sagemaker/test_sagemaker_distributions.py::*",
             "backends/sagemaker/test_sagemaker_examples.py::*",
             "backends/sagemaker/test_sagemaker_pythons.py::*",
+            "backends/sagemaker/test_sagemaker_sessions.py::*",
             "backends/sagemaker/test_sagemaker_tuning.py::test_a_tuning_begins_*",
             "backends/sagemaker/test_sagemaker_tuning.py::test_training_jobs_are_trials",
             "backends/sagemaker/test_sagemaker_tuning.py::test_a_tuning_that_is_stopped_*",

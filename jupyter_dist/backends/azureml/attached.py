@@ -17,7 +17,7 @@ from ...folder import RunFolder
 from ...job import Job, RankState, State
 from ..attached_job import AttachedJob, JobEnd, JobStatus, lag_s, showing
 from ..interface import Capabilities, Options
-from ..platform_job import JobWatch
+from ..job_watch import JobWatch
 from .checks import check_packages, whereabouts
 from .jobs import end_job, look_again, look_at
 from .log_owners import ranks_asked_for, workers_of

@@ -61,7 +61,13 @@ class AzureMl(PlatformJob[CommandJob]):
     name: ClassVar[str] = "azureml"
     options: ClassVar[type[Options]] = AzureMlOptions
     capabilities: ClassVar[Capabilities] = Capabilities(
-        outlives=True, apart=True, visible=False, submit_limit_s=300.0, stop_grace_s=30.0, interrupts=True
+        outlives=True,
+        apart=True,
+        visible=False,
+        submit_limit_s=300.0,
+        stop_grace_s=30.0,
+        interrupts=True,
+        sessions=True,
     )
     # The service chooses the values, so that no package is needed.
     extensions: ClassVar[Extensions] = Extensions(

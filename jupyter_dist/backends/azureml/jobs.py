@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import DistError
-from ..platform_job import JobView, wait_or_stop
+from ..job_watch import JobView, wait_or_stop
 from .workspace import MlWorkspace, NotThere
 
 __all__ = ["CommandJob", "end_job", "look_again", "look_at", "read"]

@@ -11,7 +11,14 @@ from ...option_fields import flag
 from ...text.confidential import has_form_of_a_key
 from ..hosted import RankEnvironmentOptions
 from ..ranks.tensorflow_roles import Chief, ParameterServers
-from ..shared_options.agent import Duration, Line, LocalFile, OtherPythonOptions, grace_field
+from ..shared_options.agent import (
+    Duration,
+    Line,
+    LocalFile,
+    OtherPythonOptions,
+    grace_field,
+    no_session_under_mpi,
+)
 from .inputs import check_inputs
 
 __all__ = ["SERVERLESS", "AzureMlOptions"]
@@ -186,6 +193,10 @@ class AzureMlOptions(OtherPythonOptions):
     def by_mpi(self) -> bool:
         """Whether mpirun starts a process for each rank, which lends the rank its place."""
         return self.distribution == "mpi"
+
+    @property
+    def no_session(self) -> str | None:
+        return no_session_under_mpi(self.distribution) if self.by_mpi else super().no_session
 
     def wanted(self) -> RankEnvironmentOptions:
         """The options for the ranks' environments. Under mpirun, Horovod uses MPI."""

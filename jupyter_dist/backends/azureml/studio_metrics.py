@@ -16,7 +16,7 @@ from ...errors import DistError, Unreachable
 from ...folder import RunFolder
 from ...record import reader
 from ...record.metrics.points import to_number
-from ..platform_job import CredentialsExpired
+from ..job_watch import CredentialsExpired
 from .workspace import MlWorkspace
 
 __all__ = ["StudioMetrics"]

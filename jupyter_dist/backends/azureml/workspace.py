@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DistError, InputError, LaunchError, Unreachable
-from ..platform_job import CredentialsExpired
+from ..job_watch import CredentialsExpired
 
 __all__ = ["InUse", "MlWorkspace", "NotAllowed", "NotThere", "WorkspaceId", "workspace_here"]
 

@@ -32,7 +32,7 @@ class Databricks(PlatformJob[JobRun]):
     name: ClassVar[str] = "databricks"
     options: ClassVar[type[Options]] = DatabricksOptions
     capabilities: ClassVar[Capabilities] = Capabilities(
-        outlives=True, apart=True, visible=False, submit_limit_s=300.0, interrupts=True
+        outlives=True, apart=True, visible=False, submit_limit_s=300.0, interrupts=True, sessions=True
     )
     extensions: ClassVar[Extensions] = Extensions(price=lambda ranks, options: price(options))
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..platform_job import JobView, wait_or_stop
+from ..job_watch import JobView, wait_or_stop
 from .workspace import NotThere, Workspace
 
 __all__ = [

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...errors import DistError, InputError, LaunchError, MissingEngine, Unreachable
-from ..platform_job import CredentialsExpired
+from ..job_watch import CredentialsExpired
 
 __all__ = ["AwsAccount", "InUse", "NotThere", "needed_statement", "region_of"]
 

@@ -15,7 +15,7 @@ from ...folder import RunFolder
 from ...job import Job, RankState, State
 from ..attached_job import AttachedJob, JobEnd, JobStatus, lag_s, showing
 from ..interface import Capabilities, Extensions, Options
-from ..platform_job import JobWatch
+from ..job_watch import JobWatch
 from .account import AwsAccount, region_of
 from .billing import bill, so_far
 from .jobs import describe, look_again, look_at, read

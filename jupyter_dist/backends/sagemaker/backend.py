@@ -72,7 +72,13 @@ class SageMaker(PlatformJob[TrainingJob]):
     name: ClassVar[str] = "sagemaker"
     options: ClassVar[type[Options]] = SageMakerOptions
     capabilities: ClassVar[Capabilities] = Capabilities(
-        outlives=True, apart=True, visible=False, submit_limit_s=300.0, stop_grace_s=30.0, interrupts=True
+        outlives=True,
+        apart=True,
+        visible=False,
+        submit_limit_s=300.0,
+        stop_grace_s=30.0,
+        interrupts=True,
+        sessions=True,
     )
     extensions: ClassVar[Extensions] = Extensions(
         arguments=lambda options: script_arguments(SageMakerOptions(**options).hyperparameters),

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..platform_job import JobView, wait_or_stop
+from ..job_watch import JobView, wait_or_stop
 from .account import AwsAccount, NotThere
 
 __all__ = ["TrainingJob", "describe", "end_job", "look_again", "look_at", "read"]

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from ...cluster_form import Form
 from ...option_fields import flag
 from ..ranks.tensorflow_roles import ParameterServers
-from ..shared_options.agent import Duration, Line, OtherPythonOptions, grace_field
+from ..shared_options.agent import Duration, Line, OtherPythonOptions, grace_field, no_session_under_mpi
 from .channels import check_channels
 from .instance_types import gpus_of
 from .option_values import S3, EntryName, ExactName, Ids, JobName, Role, Values
@@ -335,6 +335,10 @@ class SageMakerOptions(OtherPythonOptions):
     def by_mpi(self) -> bool:
         """Whether mpirun starts a process for each rank, which lends the rank its place."""
         return self.distribution in ("mpi", "horovod", "smddp", "smmp")
+
+    @property
+    def no_session(self) -> str | None:
+        return no_session_under_mpi(str(self.distribution)) if self.by_mpi else super().no_session
 
     @property
     def used_framework(self) -> str:

@@ -14,7 +14,15 @@ from ...option_fields import flag
 from ...text.format import parse_duration
 from ..interface import Options
 
-__all__ = ["AgentOptions", "Duration", "Line", "LocalFile", "OtherPythonOptions", "grace_field"]
+__all__ = [
+    "AgentOptions",
+    "Duration",
+    "Line",
+    "LocalFile",
+    "OtherPythonOptions",
+    "grace_field",
+    "no_session_under_mpi",
+]
 
 
 def _one_line(value: str | None) -> str | None:
@@ -43,6 +51,14 @@ def grace_field(seconds: int) -> Any:
         f"other: 90, 90s, 10m. Then the ranks end. Default: {seconds}",
         ge=5,
         value=("TIME", "a time of at least 5 seconds, such as 90s or 10m"),
+    )
+
+
+def no_session_under_mpi(distribution: str) -> str:
+    """Return why a session cannot have ranks in the places of mpirun's processes, for the user."""
+    return (
+        f"--distribution {distribution} does not work with --session, because mpirun cannot start one of its "
+        "processes again"
     )
 
 

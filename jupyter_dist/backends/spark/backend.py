@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ...folder import RunFolder
@@ -41,7 +42,9 @@ class Spark:
 
     name: ClassVar[str] = "spark"
     options: ClassVar[type[Options]] = SparkOptions
-    capabilities: ClassVar[Capabilities] = Capabilities(apart=True, visible=False, interrupts=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        apart=True, visible=False, interrupts=True, sessions=True
+    )
     extensions: ClassVar[Extensions] = Extensions(inherited=_inherited)
     poll_interval_s: ClassVar[float] = 0.05
 
@@ -136,6 +139,20 @@ class Spark:
     def ask(self, job: Job, folder: RunFolder, handle: Handle, rank: int | None, verb: str) -> None:
         if self._hosted is not None and self._submitted:
             self._hosted.ask(job, folder, handle, rank, verb)
+
+    def exchange(
+        self, job: Job, folder: RunFolder, handle: Handle, wishes: Sequence[Mapping[str, Any]], wait_s: float
+    ) -> dict[str, Any]:
+        """Exchange messages with the ranks of a session; see `Hosted.exchange`."""
+        hosted = self._hosted
+        if hosted is None or not self._submitted:
+            time.sleep(min(wait_s, self.poll_interval_s))  # Spark starts its tasks meanwhile
+            return {"poll": self.poll(job, folder, handle, None).to_json(), "started": False}
+        with hosted.session.hurry(wishes), self._lock:
+            news = hosted.exchange(job, folder, handle, wishes, wait_s)
+            ended = None if self._slots is None or self._slots.look() is not Step.ENDED else self._slots.ended
+        is_over = ended is not None and all(rank.state.ended for rank in Poll.from_json(news["poll"]).ranks)
+        return {**news, "over": f"Spark says: {ended}" if is_over else None}
 
     def release(self, job: Job, folder: RunFolder, handle: Handle) -> None:
         with self._lock:

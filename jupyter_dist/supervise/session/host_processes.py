@@ -17,6 +17,7 @@ from ...worker import layout
 from ...worker.session import place
 from ..backend_calls import Call
 from ..backend_process.client import BackendProcessClient
+from ..retry import RetriedCall
 from ..status_writer import log
 
 __all__ = ["HostProcesses"]
@@ -24,7 +25,8 @@ __all__ = ["HostProcesses"]
 _NEWS_S = 1.0
 """How long one call waits for news of the ranks."""
 _AGAIN_S = 1.0
-_RELEASE_S = 20.0
+_RELEASE_S = 60.0
+"""A platform that does not answer is asked for almost a minute to end its job (backends/platform_job.py)."""
 
 
 class HostProcesses:
@@ -40,7 +42,10 @@ class HostProcesses:
         able = backends.declared(job.backend).capabilities
         self._caller = BackendProcessClient(folder, _ignore, may_fork=bool(able.client) or not able.apart)
         self._grace_s = float(job.options.get("grace") or 300.0)
-        self._submitted: Call | None = None
+        self._submit = RetriedCall(self._caller, "submit", self._grace_s)
+        self._find = RetriedCall(self._caller, "find", self._grace_s)
+        self._next: RetriedCall | None = self._submit
+        """The call that is made when its pause is over."""
         self._handle: Mapping[str, Any] | None = None
         self._listening: Call | None = None
         self._telling: Call | None = None
@@ -71,27 +76,38 @@ class HostProcesses:
         return self._caller.fileno()
 
     def start(self) -> None:
-        self._submitted = self._caller.begin("submit", attempt=0)
+        self._begin_submission()
 
     def poll(self) -> Sequence[RankState]:
         self._caller.look()
         self.has_news = False
         if self.failed is None:
             self._take_handle()
+            self._begin_submission()
             self._take_news()
             self._begin_calls()
         return self._states
 
+    def _begin_submission(self) -> None:
+        if self._next is not None and self._next.ready(time.monotonic()):
+            self._next.begin(attempt=0)
+            self._next = None
+
     def _take_handle(self) -> None:
-        call = self._submitted
-        if call is None or not call.done:
-            return
-        self._submitted = None
-        if call.failure is None:
-            self._handle = call.value
-        else:
-            log(f"the backend's `submit` failed: {call.failure}\n{call.failure.trace}")
-            self._fail(call.failure.text if call.failure.told else str(call.failure))
+        """Take the handle of the hosts. A submission that fails for now may have reached the cluster."""
+        for kind, after in ((self._submit, self._find), (self._find, self._submit)):
+            now = time.monotonic()
+            call = kind.take(now)
+            if call is None:
+                continue
+            if call.failure is None:
+                self._handle = call.value
+                self._next = None if call.value is not None else after
+            elif call.failure.may_pass and not kind.exhausted(now):
+                self.detail, self._next = self._submit.trouble(now) or kind.trouble(now), self._find
+            else:
+                log(f"the backend's call failed: {call.failure}\n{call.failure.trace}")
+                self._fail(call.failure.text if call.failure.told else str(call.failure))
 
     def _take_news(self) -> None:
         if self._telling is not None and self._telling.done:
@@ -137,6 +153,8 @@ class HostProcesses:
         ]
         if value["ports"] and value["ports"] != self._last_ports:
             self._ports, self._last_ports = list(value["ports"]), value["ports"]
+        if value.get("over") is not None:
+            self._fail(value["over"])
 
     def _begin_calls(self) -> None:
         if self._handle is None or self.failed is not None:
@@ -175,23 +193,26 @@ class HostProcesses:
         found: str | None = self._news.get("not_kept")
         return found
 
-    def release(self) -> None:
-        """Release the hosts. Blocks, for some seconds at most."""
+    def release(self) -> str | None:
+        """Release the hosts. Blocks, for some seconds, or a minute if a platform does not answer."""
         until = time.monotonic() + _RELEASE_S
-        while self._submitted is not None and time.monotonic() < until:
+        while (self._submit.under_way or self._find.under_way) and time.monotonic() < until:
             self._wait()  # what the call reserves would stay reserved
             self._take_handle()
+        told: str | None = None
         if self._handle is not None:
             while self._telling is not None and not self._telling.done and time.monotonic() < until:
                 self._wait()
             call = self._caller.begin("release", handle=self._handle)
             while not call.done and time.monotonic() < until:
                 self._wait()
+            told = call.value
             if not call.done or call.failure is not None:
-                log(f"the release of the hosts failed: {call.failure or 'no answer'}")
-            elif call.value is not None:
-                log(str(call.value))
+                told = f"the release of the hosts failed: {call.failure or 'no answer'}"
+            if told is not None:
+                log(told)
         self._caller.close()
+        return told
 
     def _wait(self) -> None:
         self._caller.look()

@@ -66,8 +66,11 @@ class SessionProcesses(Protocol):
         """Return which files of the present cell could not be copied to this machine, and where they are."""
         ...
 
-    def release(self) -> None:
-        """Release what is reserved for the ranks. Their processes have ended."""
+    def release(self) -> str | None:
+        """Release what is reserved for the ranks. Their processes have ended.
+
+        Returns what the user must know of it: what stays reserved, or what a job has cost.
+        """
         ...
 
     def send(self, rank: int, message: Mapping[str, Any]) -> None:
@@ -154,10 +157,11 @@ class LocalProcesses:
         if self._handle is not None:
             self._backend.ask(self._job, self._folder, self._handle, None, "stacks")
 
-    def release(self) -> None:
+    def release(self) -> str | None:
         if self._handle is not None:
             with contextlib.suppress(Exception):
                 self._backend.release(self._job, self._folder, self._handle)
+        return None
 
     def send(self, rank: int, message: Mapping[str, Any]) -> None:
         raise AssertionError("each rank of this machine has a connection of its own")
@@ -186,5 +190,5 @@ class LocalProcesses:
 
 def processes_of(job: Job, folder: RunFolder) -> SessionProcesses:
     """Return the processes of a session. `folder`: the session's, shaped like a run's."""
-    hosted = backends.declared(job.backend).capabilities.outlives
-    return HostProcesses(job, folder) if hosted else LocalProcesses(job, folder)
+    on_hosts = backends.declared(job.backend).capabilities.exchanges
+    return HostProcesses(job, folder) if on_hosts else LocalProcesses(job, folder)

@@ -206,12 +206,12 @@ class Ranks:
         """Kill the processes of these ranks with their groups."""
         self.processes.kill(self.all[rank].state for rank in ranks if self.all[rank].lives)
 
-    def end(self) -> None:
-        """Kill what still runs, and release what is reserved."""
+    def end(self) -> str | None:
+        """Kill what still runs, and release what is reserved. Returns what the user must know of that."""
         self.kill(range(len(self.all)))
         for kept in self.all:
             self._drop(kept)
-        self.processes.release()
+        return self.processes.release()
 
     def owned(self) -> set[str]:
         """Return the names that belong to the ranks."""

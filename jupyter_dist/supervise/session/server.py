@@ -354,13 +354,14 @@ class Server:
                 break
         for rank in self.ranks.to_end:
             log(f"rank {rank} has run exit handlers for {place.EXIT_LIMIT_S:g} s and is killed")
-        self.ranks.end()
+        released = self.ranks.end()
         end_leftovers(self._id, *self._cells)
         self.guard.release()
         self._connections.close()
-        if self._ending != _CLOSED:  # the next cell with this name tells the user
+        told = "; ".join(filter(None, [None if self._ending == _CLOSED else self._ending, released]))
+        if told:  # `%dist close` or the next cell with this name tells the user
             with contextlib.suppress(OSError):
-                write_json(self._path / place.ENDED, {"why": self._ending, "at": time.time()})
+                write_json(self._path / place.ENDED, {"why": told, "at": time.time()})
         for name in (place.SOCKET, place.ABOUT, place.NAMES):
             with contextlib.suppress(OSError):
                 (self._path / name).unlink()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ... import folder as folders
-from ...backends.platform_job import CredentialsExpired
+from ...backends.job_watch import CredentialsExpired
 from ...errors import DistError, Unreachable
 from ...record import reader
 from ...record.trials import Trial

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import jupyter_dist as dist
 from jupyter_dist import backends
 from jupyter_dist.backends.spark import notebook_session
 from jupyter_dist.conformance.run_control import notebook
@@ -22,6 +23,7 @@ from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
 from jupyter_dist.plan.run_plan import make_plan, read_command_line
 from jupyter_dist.record import reader
+from jupyter_dist.record.sessions import find_session, take_end
 from tests.rigs import spark_rig
 from tests.rigs.launching import carrier_of, ended, launch_cell, logs, parent_of, results, story
 
@@ -269,6 +271,16 @@ class TestSession:
         assert status.state is State.FAILED
         told = "lost: Spark says: Python worker exited unexpectedly (crashed)."
         assert str(status.reason).endswith(told), story(run)
+        _gone(pids, wait_for)
+
+    def test_a_session_ends_with_its_tasks(self, context: Any, wait_for: WaitFor) -> None:
+        with dist.session(np=2, backend="spark") as kept:
+            pids = list(kept.run(os.getpid).results)
+            os.kill(_python_workers(context)[0], signal.SIGKILL)
+            wait_for(lambda: find_session("main") is None, what="the session to end")
+        ended = take_end("main")
+        assert ended is not None
+        assert "Spark says: Python worker exited unexpectedly" in ended[1]
         _gone(pids, wait_for)
 
     def test_an_executor_that_is_killed(self, context: Any, wait_for: WaitFor) -> None:
