@@ -37,26 +37,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    **dict.fromkeys(
-        (
-            "attempt",
-            "barrier",
-            "checkpoint_dir",
-            "device",
-            "init",
-            "input",
-            "local_rank",
-            "local_world_size",
-            "log",
-            "model_dir",
-            "progress",
-            "rank",
-            "shard",
-            "strategy",
-            "world_size",
-        ),
-        "worker.api",
-    ),
     "Run": "showing.run",
     "compare": "showing.comparison",
     "parameters": "worker.api.trial_parameters",
@@ -64,6 +44,7 @@ _HOME = {
     "run": "start",
     "session": "start",
 }
+"""The modules of the names that are not in `worker.api`."""
 
 __all__ = [
     "Run",
@@ -91,12 +72,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME.get(name, 'worker.api')}"), name)
     if name == "run":  # the first `run`: record how trainers are created from now on
         importlib.import_module(f"{__name__}.capture.trainer_calls").install()
     globals()[name] = value

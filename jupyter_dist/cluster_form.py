@@ -6,7 +6,7 @@ Therefore a section that several backends share is written once, beside its fiel
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel
@@ -24,8 +24,8 @@ class Form:
 
     first: tuple[str, ...] = ()
     """The open fields, at most five. They may include fields of every run (`np`, `hosts`, `env`, …)."""
-    sections: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Title of a folded section → its fields. The last section collects the fields that are in no section."""
+    sections: Mapping[str, str] = field(default_factory=dict)
+    """Names of the fields of each folded section, by its title. The last section has all other fields."""
     places: tuple[str, ...] = ()
     """The fields that name where to run. `no_site` of `detect` is about a cluster that sets none of them."""
 
@@ -48,8 +48,8 @@ def arranged(own: type[BaseModel], of_run: type[BaseModel], hidden: Container[st
     names = [name for model in (of_run, own) for name in _fields(model, hidden)]
     sections: dict[str, list[str]] = {}
     for form in (*_forms(own), *_forms(of_run)):
-        for title, fields in form.sections.items():
-            sections.setdefault(title, []).extend(fields)
+        for title, words in form.sections.items():
+            sections.setdefault(title, []).extend(words.split())
     grouped = {name for fields in sections.values() for name in fields}
     first = next((form.first for form in _forms(own) if form.first), None)
     if first is None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-__all__ = ["check_conflicts", "flag"]
+__all__ = ["SEVERAL", "check_conflicts", "flag", "matching"]
 
 _LIMITS = ("ge", "gt", "le", "lt", "pattern", "max_length")
 
@@ -47,6 +48,25 @@ def flag(
     made: dict[str, Any] = {"default_factory": dict} if default == {} else {"default": default}
     limits = {name: more[name] for name in _LIMITS if name in more}
     return Field(title=title, description=help, json_schema_extra=extra or None, **made, **limits)
+
+
+SEVERAL = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+"""Accept one text in place of several."""
+
+
+def matching(pattern: str | re.Pattern[str], wanted: str) -> AfterValidator:
+    """Return the check that a text, or each of several texts, matches the whole pattern. None passes.
+
+    `wanted` completes the error "needs …".
+    """
+
+    def check(value: Any) -> Any:
+        for each in (value,) if isinstance(value, str) else value or ():
+            if not re.fullmatch(pattern, each):
+                raise ValueError(f"needs {wanted}, got {each!r:.100}")
+        return value
+
+    return AfterValidator(check)
 
 
 def check_conflicts(options: BaseModel) -> None:

@@ -45,18 +45,9 @@ class RunOptions(BaseModel):
 
     form: ClassVar[Form] = Form(
         sections={
-            "Hosts": ("np", "hosts", "hostfile"),
-            "Environment": ("env", "ship_modules"),
-            "Run": (
-                "timeout",
-                "stop_grace",
-                "max_restarts",
-                "stall_timeout",
-                "metric",
-                "kept_displays",
-                "no_hint",
-                "cold",
-            ),
+            "Hosts": "np hosts hostfile",
+            "Environment": "env ship_modules",
+            "Run": "timeout stop_grace max_restarts stall_timeout metric kept_displays no_hint cold",
         },
     )
 

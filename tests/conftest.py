@@ -33,6 +33,7 @@ from jupyter_dist.worker.launchers import fast_horovodrun
 from tests.rigs.databricks.workspace import databricks_workspace  # noqa: F401  the fixture
 from tests.rigs.hosts import hosts  # noqa: F401  the fixture
 from tests.rigs.launching import open_files
+from tests.rigs.notebook_cells import notebook  # noqa: F401  the fixture
 from tests.rigs.nvidia import fake_gpus  # noqa: F401  the fixture
 from tests.rigs.spark_rig import kept_session, spark_context  # noqa: F401  the fixtures
 from tests.tiers.pytest_plugin import TierPlugin

@@ -40,9 +40,12 @@ from tests.rigs import debian_python  # noqa: E402
 from tests.rigs.made_once import cache  # noqa: E402
 
 FILES = [
-    *("test_macos", "test_magics", "capture/test_capture", "capture/test_second_part"),
+    *("test_macos", "test_magics", "capture/test_capture", "capture/test_captured_names"),
+    *("capture/test_keras_checks", "capture/test_modules", "capture/test_preflight", "capture/test_source"),
+    "capture/test_second_part",
     "launch/test_template",
-    *("supervise/test_supervisor", "worker/test_payload", "worker/api/test_api"),
+    *("supervise/test_supervisor", "supervise/test_stops", "supervise/test_run_folders"),
+    *("supervise/test_killed_processes", "worker/test_payload", "worker/api/test_api"),
     "worker/debugger/test_pdb_prompts",
     *(
         "worker/pickling/test_across_pythons",

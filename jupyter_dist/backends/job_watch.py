@@ -1,20 +1,38 @@
-"""What is known of a platform's job: how it stands, and a watch that asks the platform again and again."""
+"""The jobs of a platform: the state of one, the errors of its requests, and the thread that polls it."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ..errors import DistError, LaunchError, Unreachable
 
-__all__ = ["CredentialsExpired", "JobView", "JobWatch", "StopAccepted", "wait_or_stop"]
+__all__ = [
+    "CredentialsExpired",
+    "InUse",
+    "JobView",
+    "JobWatch",
+    "NotThere",
+    "StopAccepted",
+    "first_active",
+    "wait_or_stop",
+]
 
 
 class CredentialsExpired(LaunchError):
     """The credentials are missing or have expired. Running jobs are not affected."""
+
+
+class NotThere(LaunchError):
+    """The platform does not have the requested object."""
+
+
+class InUse(LaunchError):
+    """An object of that name exists already."""
 
 
 class StopAccepted(DistError):
@@ -26,29 +44,46 @@ class JobView:
     """A job as its platform reports it. It is JSON in the run's handle."""
 
     called: str
-    """In a line for the user, such as `job run 7`."""
+    """The job's name in messages, such as `job run 7`."""
     page: str
-    """Its page in the platform's own console."""
+    """The job's page in the platform's own console."""
     waits_for: str
-    """What it does before its hosts are there, for the user."""
+    """What the job does before its hosts run, for messages."""
     ended: str | None = None
-    """Why it is over, for the user; None while it is not."""
+    """Why the job has ended, for messages. None: it has not."""
     ending: bool = False
-    """Whether it is about to be over, and serves no other attempt."""
+    """Whether the job is about to end. It then serves no further attempt."""
     final: bool = False
-    """Whether another one would end the same way."""
+    """Whether another job would fail for the same reason."""
     stopped: bool = False
-    """Whether somebody has ended it on its page."""
+    """Whether somebody has stopped the job on its page."""
 
 
 _View = TypeVar("_View", bound=JobView)
 
 
+def first_active(names: Iterable[str], look: Callable[[str], _View]) -> _View | None:
+    """Return the first of the jobs with these names that has neither ended nor is about to end.
+
+    `look` raises NotThere if there is no such job. The names follow from the run's. A pending submission
+    therefore either yields the job of that name, or fails because its files are gone. Blocks.
+    """
+    for name in names:
+        with contextlib.suppress(NotThere):
+            seen = look(name)
+            if seen.ended is None and not seen.ending:
+                return seen
+    return None
+
+
 def wait_or_stop(
     look: Callable[[], _View], stop: Callable[[], None], wait_s: float, *, is_over: Callable[[_View], bool]
 ) -> _View:
-    """Wait until a job ends by itself, as it does once its hosts are released, and `stop` it where that does
-    not come, also one that cannot be looked after then. Blocks; raises StopAccepted, and what both raise."""
+    """Wait until a job ends by itself after its hosts were released, and `stop` it if it does not.
+
+    A job whose state is unknown after `wait_s` is stopped too. Blocks. Raises StopAccepted, and what `look`
+    and `stop` raise.
+    """
     deadline, pause_s = time.monotonic() + wait_s, 0.2
     while True:
         late = time.monotonic() >= deadline
@@ -72,20 +107,20 @@ def wait_or_stop(
 
 
 class JobWatch(Generic[_View]):
-    """Looks after a job in a thread of its own: a platform that does not answer hinders nobody else."""
+    """Polls a job in a thread of its own, so that a platform that does not answer blocks nothing else."""
 
     def __init__(self, look: Callable[[_View], _View], seen: _View, every_s: float) -> None:
         self.first = self.seen = seen
         self.trouble: str | None = None
-        """Why nothing is known of it at the moment."""
+        """Why the job's state is unknown at the moment. None: it is known."""
         self.signed_out = False
-        """Whether that is because the user's credentials are good no longer: the job goes on."""
+        """Whether the reason is that the credentials have expired. The job continues."""
         self._look, self._every_s = look, every_s
         self._closed = threading.Event()
         threading.Thread(target=self._work, name="jupyter-dist job watch", daemon=True).start()
 
     def close(self) -> None:
-        """No more looks. Repeatable."""
+        """Stop polling. Repeatable."""
         self._closed.set()
 
     def _work(self) -> None:
@@ -96,4 +131,4 @@ class JobWatch(Generic[_View]):
             except DistError as error:
                 self.trouble, self.signed_out = str(error), isinstance(error, CredentialsExpired)
                 if isinstance(error, Unreachable):
-                    self._closed.wait(self._every_s)  # it is busy: half as often
+                    self._closed.wait(self._every_s)  # the platform is busy, so poll half as often

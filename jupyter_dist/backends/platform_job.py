@@ -24,19 +24,25 @@ __all__ = ["PlatformClient", "PlatformJob", "leave_files"]
 
 _View = TypeVar("_View", bound=JobView)
 _HOSTS_S, _STOP_S, _TRIES_S, _RELEASE_S = 20.0, 44.0, 50.0, 56.0
-"""Since a release began, for which a supervisor waits a minute: so long its hosts are waited for; by then a
-job that has not ended by itself is told to end; so long that is tried again; by then there is an answer."""
+"""Limits of a release, in seconds since its begin. A supervisor waits a minute for a release.
+
+They limit: waiting for the hosts; waiting for the job to end by itself, before it is stopped; repeated
+attempts to stop it; the release.
+"""
 
 
 class PlatformClient(Protocol[_View]):
-    """What one run asks of its platform. Those that may block say so; they raise Unreachable where another
-    try may help, CredentialsExpired where the user has to sign in, and any other DistError."""
+    """The requests of one run to its platform.
+
+    A method that may block says so. It raises Unreachable if a retry may help, CredentialsExpired if the user
+    has to log in, and other DistErrors.
+    """
 
     look_every_s: float
     why_s: float
-    """For the platform to say why a job has ended."""
+    """Seconds until the platform knows why a job has ended."""
     end_s: float
-    """For a job to end by itself whose hosts were released: its cell waits for it."""
+    """Seconds for a job to end by itself after its hosts were released. The cell waits for it."""
 
     @property
     def settings(self) -> HostSettings: ...
@@ -45,58 +51,68 @@ class PlatformClient(Protocol[_View]):
     def wanted(self) -> RankEnvironmentOptions: ...
 
     def mailbox(self, folder: RunFolder) -> Mailbox:
-        """The run's, in a store that the job's hosts reach."""
+        """Return the run's mailbox, in a store that the job's hosts can use."""
         ...
 
     def submit(self, job: Job, attempt: int, mailbox: Mailbox, before: _View | None) -> _View:
-        """Leave what the hosts need in the mailbox, and start a job: one, however often it is asked for.
-        `before`: the job of an attempt before. Blocks."""
+        """Write the hosts' files to the mailbox, and start a job. Repeatable: there is only one job.
+
+        `before`: the job of an earlier attempt. Blocks.
+        """
         ...
 
     def find(self, job: Job, attempt: int) -> _View | None:
-        """The newest job of the run that serves this attempt and has not ended. None: there is none, nor will
-        a submission on its way become one. Blocks."""
+        """Return the newest job of the run that serves this attempt and has not ended.
+
+        None: there is no such job, and no pending submission will start one. Blocks.
+        """
         ...
 
     def look(self, seen: _View) -> _View:
-        """How it stands now; one that is there no more has `ended`. Blocks."""
+        """Return the job's current state. A deleted job has `ended`. Blocks."""
         ...
 
     def tell_all(self, seen: _View) -> None:
-        """Have the platform know what it is told of the run, before its hosts are
-        released and the job ends. Blocks; never raises."""
+        """Send the platform the last facts of the run, before the hosts are released and the job ends.
+
+        Blocks. Never raises.
+        """
         ...
 
     def end(self, seen: _View, folder: RunFolder, *, wait_s: float) -> str | None:
-        """Wait for a job to end by itself, and end it where that does not come. Returns what it has come to,
-        in a line for the user. It is asked again, with less time, after Unreachable or CredentialsExpired.
-        Blocks; raises what `wait_or_stop` raises."""
+        """Wait for a job to end by itself, and stop it if it does not. Returns a line on the ended job.
+
+        The caller repeats the call, with less time, after Unreachable or CredentialsExpired. Blocks. Raises
+        what `wait_or_stop` raises.
+        """
         ...
 
     def how_to_stop(self, seen: _View) -> str:
-        """The command by which its user ends the job in a terminal."""
+        """Return the command with which the user can stop the job in a terminal."""
         ...
 
     def tidy(self, seen: _View | None = None) -> None:
-        """Remove what the run has left with the platform, and what belongs to a job of it. What cannot be
-        removed is reported. Blocks; never raises."""
+        """Remove the run's files from the platform, and those of the job. Prints what it cannot remove.
+
+        Blocks. Never raises.
+        """
         ...
 
     def hosts(self, job: Job, seen: _View) -> Sequence[Mapping[str, Any]]:
-        """As in `Hosting`."""
+        """Return the hosts, as in `Hosting`."""
         ...
 
     def away(self, first: _View, seen: _View) -> str | None:
-        """Why the hosts there were at `first` are no more, for the user; None while they may be there."""
+        """Return why the hosts of the state `first` are lost, for the user. None while they may run."""
         ...
 
     def so_far(self, seen: _View) -> str | None:
-        """What a job that runs has cost, in a line for the user."""
+        """Return a line on what a running job has cost so far. None: the platform does not report it."""
         ...
 
 
 def leave_files(mailbox: Mailbox) -> None:
-    """Have the store keep what hosts need. Raises Unreachable."""
+    """Upload the hosts' files to the store. Raises Unreachable."""
     try:
         mailbox.upload()
     except OSError as error:
@@ -104,15 +120,14 @@ def leave_files(mailbox: Mailbox) -> None:
 
 
 def _in_thread(what: Callable[[], None]) -> threading.Thread:
-    """Do something that may hang, in a thread that need not be waited for."""
+    """Run something that may hang in a daemon thread."""
     thread = threading.Thread(target=what, name="jupyter-dist release", daemon=True)
     thread.start()
     return thread
 
 
 class PlatformJob(Generic[_View]):
-    """The run that this process watches: what the backends of platforms have in common, with the promises of
-    `Backend`."""
+    """The run of this process on a platform. It implements `Backend` with a `PlatformClient`."""
 
     poll_interval_s: ClassVar[float] = 0.1
 
@@ -127,7 +142,7 @@ class PlatformJob(Generic[_View]):
         self._seen: _View | None = None
         self._watch: JobWatch[_View] | None = None
         self._served = False
-        """Whether the hosts of this attempt were seen to be there."""
+        """Whether hosts of this attempt have answered."""
 
     def default_np(self) -> int:
         return 1
@@ -156,10 +171,10 @@ class PlatformJob(Generic[_View]):
         client, _ = self._open(job, folder)
         try:
             seen = client.find(job, attempt)
-        except CredentialsExpired as error:  # the job goes on, and its user may sign in meanwhile
+        except CredentialsExpired as error:  # the job continues, and the user may log in meanwhile
             raise Unreachable(str(error)) from error
         if seen is None:
-            if attempt == 0:  # no hosts have ever been there, and another submission uploads anew
+            if attempt == 0:  # no host has ever run, and another submission uploads the files again
                 client.tidy()
                 self._mailbox = None
             return None
@@ -211,8 +226,10 @@ class PlatformJob(Generic[_View]):
         self._hosted.ask(job, folder, handle, rank, verb)
 
     def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
-        """A job that is forgotten is paid for: neither hosts that are slow to go nor a platform that refuses
-        keep it from being told to end in time; and where it is not, the user is told how."""
+        """End the job. Returns a line on how it ended, or how the user can stop it.
+
+        A forgotten job costs money. Therefore neither slow hosts nor a platform that refuses delay the stop.
+        """
         begun = time.monotonic()
         seen = self._adopt(handle)
         client, _ = self._open(job, folder)
@@ -229,7 +246,7 @@ class PlatformJob(Generic[_View]):
         stop_s = left_s(_STOP_S)
         if not self._served:
             stop_s = 0.0
-        elif not parting.is_alive():  # else its files are still coming
+        elif not parting.is_alive():  # else the hosts are still sending files
             stop_s = min(client.end_s, stop_s)
         stop_at = time.monotonic() + stop_s
         told: list[str | None] = []
@@ -244,7 +261,7 @@ class PlatformJob(Generic[_View]):
                 except StopAccepted as error:
                     told.append(f"{seen.called} was asked to end; {error}; see {seen.page}")
                     return
-                # It is busy, or its user may sign in meanwhile.
+                # The platform is busy, or the user may log in meanwhile.
                 except (Unreachable, CredentialsExpired) as error:
                     trouble = str(error)
                     if not left_s(_TRIES_S):
@@ -268,7 +285,7 @@ class PlatformJob(Generic[_View]):
         return {self._known_as: dataclasses.asdict(seen)}
 
     def _adopt(self, handle: Handle) -> _View:
-        """Know of the job what the handle contains, in a process that has not begun it."""
+        """Return the job. A process that has not started it reads it from the handle."""
         if self._seen is None:
             self._seen = self._type(**handle[self._known_as])
         return self._seen
@@ -297,7 +314,7 @@ class PlatformJob(Generic[_View]):
 
         def gone() -> dict[str, str]:
             watch = self._watch or begun
-            # Before that, whoever starts in place of a host that was taken away has its mail as well.
+            # Before the first answer, a host that replaces a lost one reads the same mailbox.
             why = client.away(watch.first, watch.seen) if self._served else watch.seen.ended
             return {} if why is None else {str(host["name"]): why for host in hosts}
 

@@ -131,7 +131,7 @@ class HostCells:
         self._staging.append(_Staging(cell, files, ranks))
 
     def advance(self) -> None:
-        """Send further pieces of files, as far as the link takes them now."""
+        """Send the next pieces of the files, until the link has enough to send."""
         while self._staging and self._is_met and self._link.up and self._link.waiting < _MOST_WAITING:
             staging = next((each for each in self._staging if not each.asked), None)
             if staging is None:

@@ -53,7 +53,7 @@ def session_folder(name: str) -> Path:
 
 
 def find_session(name: str) -> StoredSession | None:
-    """Return a session that lives; None if there is none of this name."""
+    """Return the live session of this name. None if there is none."""
     path = session_folder(name)
     try:
         if os.stat(path).st_uid != os.geteuid():

@@ -31,7 +31,7 @@ _VALUE = 40
 def _tuning(folder: RunFolder) -> tuple[Search, list[Trial]]:
     about = reader.job(folder).tuning
     if about is None:
-        raise DistError(f"run {folder.id} tunes nothing: it was started without --tune")
+        raise DistError(f"run {folder.id} is no tuning run, because it was started without --tune")
     return trials.search_of(about), trials.read(folder).trials
 
 

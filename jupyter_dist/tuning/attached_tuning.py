@@ -6,7 +6,6 @@ The trials are those that the service lists, with the objectives that the servic
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -14,6 +13,7 @@ from ..backends.attached_job import AttachedJob, JobEnd, JobStatus, showing
 from ..backends.interface import Capabilities, Handle, Options
 from ..backends.sagemaker.account import AwsAccount, region_of
 from ..backends.sagemaker.attached import SeenJobOptions
+from ..backends.sagemaker.jobs import parameter, second
 from ..backends.sagemaker.tuning.jobs import describe_tuning, stop_tuning, training_jobs
 from ..errors import DistError, InputError
 from ..folder import RunFolder
@@ -117,7 +117,7 @@ class _Client:
             why = " ".join(str(told.get("FailureReason") or "").split())
             said = f"tuning job {self._name} has ended: {status}" + (f": {why[:1000]}" if why else "")
             end = JobEnd(
-                _STATES.get(status, State.FAILED), said, _second(told.get("HyperParameterTuningEndTime")), 0
+                _STATES.get(status, State.FAILED), said, second(told.get("HyperParameterTuningEndTime")), 0
             )
         return JobStatus(state, (), detail, end)
 
@@ -131,7 +131,7 @@ class _Client:
         if name not in self._states:
             tuned = job.get("TunedHyperParameters") or {}
             values = {key: _value(one, tuned[key]) for key, one in self._search.space.items() if key in tuned}
-            began = _second(job.get("TrainingStartTime") or job.get("CreationTime"))
+            began = second(job.get("TrainingStartTime") or job.get("CreationTime"))
             handle = {"training_job": name}
             self._ledger.begun(Trial(len(self._states), "", values, started=began or 0.0, handle=handle))
             self._states[name] = RUNNING
@@ -145,7 +145,7 @@ class _Client:
         if state == SUCCEEDED and objective is None:
             state, reason = FAILED, f"it has printed no {self._search.metric}"
         value = None if state != SUCCEEDED or objective is None else float(objective)
-        number, over = list(self._states).index(name), _second(job.get("TrainingEndTime"))
+        number, over = list(self._states).index(name), second(job.get("TrainingEndTime"))
         self._ledger.ended(Trial(number, "", {}, state, value, reason=reason, ended=over))
         self._states[name] = state
 
@@ -194,7 +194,7 @@ def _fixed(definition: Mapping[str, Any]) -> dict[str, str]:
 def _space(ranges: Mapping[str, Any]) -> dict[str, Dimension]:
     found: dict[str, Dimension] = {}
     for each in ranges.get("CategoricalParameterRanges") or ():
-        found[each["Name"]] = Choice(tuple(str(_plain(text)) for text in each["Values"]))
+        found[each["Name"]] = Choice(tuple(str(parameter(text)) for text in each["Values"]))
     for each in ranges.get("ContinuousParameterRanges") or ():
         low, high = float(each["MinValue"]), float(each["MaxValue"])
         found[each["Name"]] = Real(low, high, each.get("ScalingType") == "Logarithmic")
@@ -206,18 +206,6 @@ def _space(ranges: Mapping[str, Any]) -> dict[str, Dimension]:
 
 def _value(one: Dimension, text: str) -> Value:
     if isinstance(one, Choice):
-        return str(_plain(text))
-    number = float(_plain(text))
+        return str(parameter(text))
+    number = float(parameter(text))
     return int(number) if isinstance(one, Whole) else number
-
-
-def _plain(text: str) -> Any:
-    """Return the value of a parameter, which the SDK writes as JSON."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _second(when: Any) -> float | None:
-    return None if when is None else float(when.timestamp())

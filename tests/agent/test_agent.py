@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,9 @@ from jupyter_dist.conformance.deadlines import wait_for_exit
 from jupyter_dist.record.reader import start_ticks
 from jupyter_dist.worker.output.time_index import RECORD
 from tests.rigs.gates import Gates
+from tests.rigs.stopwatch import WaitFor
 
 ROOT = Path(__file__).parents[2]
-WaitFor = Callable[..., Any]
 
 
 class Driver:

@@ -28,8 +28,8 @@ from jupyter_dist.job import Job, State
 from jupyter_dist.record import reader
 from jupyter_dist.record.outputs import rich_output
 from tests.rigs.run_maker import RunMaker
+from tests.rigs.stopwatch import WaitFor
 
-WaitFor = Callable[..., object]
 LATER_S = 0.5
 
 

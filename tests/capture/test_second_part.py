@@ -13,7 +13,7 @@ import pytest
 
 from jupyter_dist.capture import second_part
 from jupyter_dist.worker import payload
-from tests.capture.test_capture import FUTURE_ANNOTATIONS, Notebook, notebook  # noqa: F401  the fixture
+from tests.rigs.notebook_cells import FUTURE_ANNOTATIONS, Notebook
 
 DEFINITIONS = """
 import math, json, functools, enum, typing
@@ -74,7 +74,7 @@ EXPRESSIONS = [
 
 
 @pytest.fixture
-def defined(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> Notebook:  # noqa: F811
+def defined(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> Notebook:
     monkeypatch.chdir(notebook.folder)
     notebook.cell(DEFINITIONS)
     return notebook
@@ -117,7 +117,7 @@ def test_the_subclasses_of_a_class_of_the_second_part(defined: Notebook) -> None
 
 
 @pytest.mark.parametrize("flags", [0, FUTURE_ANNOTATIONS])
-def test_annotations_that_are_strings(notebook: Notebook, flags: int) -> None:  # noqa: F811
+def test_annotations_that_are_strings(notebook: Notebook, flags: int) -> None:
     notebook.cell(
         "import dataclasses, enum\nfrom typing import Annotated, Optional, get_type_hints\nMOST = 8"
     )
@@ -175,21 +175,21 @@ def test_results_come_back_as_the_notebooks_own_classes(defined: Notebook) -> No
 
 class TestData:
     @pytest.mark.needs("pandas")
-    def test_travels_for_a_word_in_a_string(self, notebook: Notebook) -> None:  # noqa: F811
+    def test_travels_for_a_word_in_a_string(self, notebook: Notebook) -> None:
         notebook.cell(
             "import pandas as pd\ncut = 2\ntable = pd.DataFrame({'n': [1, 2, 3]})\nrule = 'n >= @least'"
         )
         notebook.cell("least = 3")
         assert notebook.run("result = len(table.query('n >= @cut')), len(table.query(rule))") == (2, 1)
 
-    def test_stays_behind_otherwise(self, notebook: Notebook) -> None:  # noqa: F811
+    def test_stays_behind_otherwise(self, notebook: Notebook) -> None:
         notebook.cell("secret = 'x' * 1000\nother = 3")
         captured = notebook.capture("print(other, sep='')")
         assert b"xxxx" not in captured.body
         assert notebook.run("result = getattr(__import__('__main__'), 'terces'[::-1], 0)") == 0
 
     @pytest.mark.needs("numpy")
-    def test_stays_behind_if_it_is_large(self, notebook: Notebook) -> None:  # noqa: F811
+    def test_stays_behind_if_it_is_large(self, notebook: Notebook) -> None:
         notebook.cell(
             "import numpy as np\nbig = np.ones(200_000)\nsmall = np.ones(20)\nmany = list(range(10**6))"
         )
@@ -199,14 +199,14 @@ class TestData:
         assert notebook.run_payload(captured) == [False, True, False]
 
     @pytest.mark.needs("numpy")
-    def test_a_function_with_a_large_default(self, notebook: Notebook) -> None:  # noqa: F811
+    def test_a_function_with_a_large_default(self, notebook: Notebook) -> None:
         notebook.cell("import numpy as np\ndef total(x=np.ones((100, 100))): return x.sum()")
         notebook.cell("def more(x=np.ones((1000, 1000))): return x.sum()")
         captured = notebook.capture("import __main__\nresult = __main__.total(), hasattr(__main__, 'more')")
         assert captured.header["unnamed"]["more"] == "it has more than 1,000 kB"
         assert notebook.run_payload(captured) == (10_000, False)
 
-    def test_all_together_are_limited(self, notebook: Notebook) -> None:  # noqa: F811
+    def test_all_together_are_limited(self, notebook: Notebook) -> None:
         notebook.cell("\n".join(f"d{i} = b'{i:02}' * 450_000" for i in range(15)) + "\ndef tiny(): return 1")
         captured = notebook.capture(
             f"result = {[f'd{i}' for i in range(15)]!r}, __import__('__main__').tiny()"
@@ -220,13 +220,13 @@ class TestData:
 
 
 class TestLeftOut:
-    def test_what_cannot_be_pickled(self, notebook: Notebook) -> None:  # noqa: F811
+    def test_what_cannot_be_pickled(self, notebook: Notebook) -> None:
         notebook.cell("def bad(f=(i for i in [1])): return f\ndef good(): return 5")
         captured = notebook.capture("result = eval('good()')")
         assert notebook.run_payload(captured) == 5
         assert "cannot pickle 'generator' object" in captured.header["unnamed"]["bad"]
 
-    def test_the_error_names_the_remedy(self, notebook: Notebook) -> None:  # noqa: F811
+    def test_the_error_names_the_remedy(self, notebook: Notebook) -> None:
         notebook.cell("data = [1]\ndef bad(f=(i for i in data)): return f")
         done = notebook.start(notebook.capture("import __main__\n__main__.data"))
         assert done.stderr.endswith(
@@ -238,7 +238,7 @@ class TestLeftOut:
             r"does not name it, and it was left out \(it cannot be pickled: .*generator", done.stderr
         )
 
-    def test_what_the_rank_cannot_import(self, notebook: Notebook, monkeypatch: Any) -> None:  # noqa: F811
+    def test_what_the_rank_cannot_import(self, notebook: Notebook, monkeypatch: Any) -> None:
         (notebook.folder / "here").mkdir()
         (notebook.folder / "here" / "sp_gone.py").write_text("def f(): return 3")
         monkeypatch.syspath_prepend(str(notebook.folder / "here"))
@@ -250,13 +250,13 @@ class TestLeftOut:
             path.unlink()
         assert notebook.run_payload(captured) is True
 
-    def test_a_reducer_of_a_library_is_not_run(self, notebook: Notebook, capsys: Any) -> None:  # noqa: F811
+    def test_a_reducer_of_a_library_is_not_run(self, notebook: Notebook, capsys: Any) -> None:
         notebook.cell("class Loud:\n    def __reduce__(self): raise SystemError('asked')\nloud = Loud()")
         assert notebook.run("result = 'loud' in globals()") is False
 
 
 class TestCache:
-    def pickled(self, notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> list[str]:  # noqa: F811
+    def pickled(self, notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         """Return the names that the next captures pickle."""
         names: list[str] = []
         new = second_part._Pickling._new
@@ -297,7 +297,7 @@ class TestCache:
         assert defined.run(cell) == expected
         assert defined.run(cell) == expected
 
-    def test_a_name_that_is_defined_later(self, notebook: Notebook) -> None:  # noqa: F811
+    def test_a_name_that_is_defined_later(self, notebook: Notebook) -> None:
         notebook.cell("import xml\ndef early(): return late() + xml.dom.minidom.__name__")
         notebook.capture("1")
         notebook.cell("import xml.dom.minidom\ndef late(): return 'late '")
@@ -324,7 +324,7 @@ def test_builtins_can_be_replaced_where_the_cell_evaluates(defined: Notebook) ->
     assert defined.run(cell) == ((42, 1), 2.0, "name 'nothing_of_this_name' is not defined")
 
 
-def test_a_call_has_a_second_part_too(notebook: Notebook) -> None:  # noqa: F811
+def test_a_call_has_a_second_part_too(notebook: Notebook) -> None:
     from jupyter_dist.capture.payload_builder import capture_call
 
     notebook.cell("def helper(): return 6\ndef main(name): return globals()[name]() + eval('helper')()")
@@ -339,7 +339,7 @@ def test_the_kernel_loads_no_second_part(defined: Notebook, tmp_path: Path) -> N
     assert vars(sys.modules["__main__"]) == before
 
 
-def test_a_module_of_the_users_goes_along(notebook: Notebook, monkeypatch: Any) -> None:  # noqa: F811
+def test_a_module_of_the_users_goes_along(notebook: Notebook, monkeypatch: Any) -> None:
     (notebook.folder / "sp_own.py").write_text("class Own:\n    x = 3")
     (notebook.folder / "sp_big.py").write_text(f"data = {'x' * 1_100_000!r}")
     monkeypatch.syspath_prepend(str(notebook.folder))
@@ -362,7 +362,7 @@ def test_threads_may_ask_at_once(defined: Notebook) -> None:
     assert defined.run(textwrap.dedent(cell)) == 3
 
 
-def test_a_module_that_nobody_asks_for_is_not_imported(notebook: Notebook) -> None:  # noqa: F811
+def test_a_module_that_nobody_asks_for_is_not_imported(notebook: Notebook) -> None:
     notebook.cell("import wave")
     cell = (
         "import sys\nresult = [len(globals()) > 0, 'evaw'[::-1] in sys.modules, eval('evaw'[::-1]).__name__]"

@@ -15,9 +15,8 @@ from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
 from jupyter_dist.record import reader
 from tests.rigs.launching import until
-from tests.rigs.stopwatch import Stopwatch
+from tests.rigs.stopwatch import Stopwatch, WaitFor
 
-WaitFor = Callable[..., Any]
 LOAD = "%load_ext jupyter_dist"
 
 TRAINING = """

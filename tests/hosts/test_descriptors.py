@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,9 @@ from jupyter_dist.hosts.links.mailbox import Mailbox
 from jupyter_dist.hosts.openssh import SshSettings
 from jupyter_dist.hosts.rsync import Sync
 from jupyter_dist.worker.host.os_errors import reason
+from tests.rigs.stopwatch import WaitFor
 
 ROOT = Path(__file__).parents[2]
-WaitFor = Callable[..., Any]
 
 
 def descriptors() -> set[tuple[str, str]]:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,8 @@ from jupyter_dist.hosts.settings import HostSettings
 from jupyter_dist.hosts.start import Start
 from jupyter_dist.job import Job, State
 from jupyter_dist.worker.host.machine import unreached
+from tests.rigs.stopwatch import WaitFor
 
-WaitFor = Callable[..., Any]
 HERE = [{"name": "localhost", "slots": 2}]
 
 

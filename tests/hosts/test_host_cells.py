@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ from jupyter_dist.hosts.settings import HostSettings
 from jupyter_dist.hosts.staged_files import Shipped
 from jupyter_dist.hosts.start import Start
 from jupyter_dist.job import Job, RankState, State
+from tests.rigs.stopwatch import WaitFor
 
-WaitFor = Callable[..., Any]
 LINE = 400_000
 """Bytes a second of the slow line."""
 

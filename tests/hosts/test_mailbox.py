@@ -31,9 +31,8 @@ from jupyter_dist.hosts.settings import HostSettings
 from jupyter_dist.hosts.start import Start
 from jupyter_dist.job import Job
 from tests.rigs.mailbox.faulty_store import FaultyStore
-from tests.rigs.stopwatch import Stopwatch
+from tests.rigs.stopwatch import Stopwatch, WaitFor
 
-WaitFor = Callable[..., Any]
 RUN = "20261120-120000-abcd12"
 HOST = [{"name": "far", "slots": 2}]
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "some", "AWS_SECRET_ACCESS_KEY": "body"}

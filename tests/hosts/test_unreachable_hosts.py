@@ -22,9 +22,8 @@ from jupyter_dist.hosts.links.ssh_transport import SshTransport
 from jupyter_dist.hosts.openssh import SshSettings
 from jupyter_dist.hosts.ssh_diagnosis import diagnose
 from jupyter_dist.job import Job
-from tests.rigs.stopwatch import Stopwatch
+from tests.rigs.stopwatch import Stopwatch, WaitFor
 
-WaitFor = Callable[..., Any]
 _HOSTS = 64
 _TURN_S = 0.2
 

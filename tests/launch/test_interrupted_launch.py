@@ -23,8 +23,6 @@ from jupyter_dist.processes.rank_processes import PACKAGE_ROOT
 from tests.rigs.launching import ended, launch_cell
 from tests.rigs.run_maker import RunMaker
 
-WaitFor = Callable[..., Any]
-
 # Writes a payload whose last part waits for ever, as on a slow disk.
 _SLOW = """
 import signal, sys, time

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,12 @@ from jupyter_dist.launch import template
 from jupyter_dist.record import reader
 from tests.rigs.launching import launch_cell, results
 from tests.rigs.nvidia import FakeGpus
+from tests.rigs.stopwatch import WaitFor
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
     pytest.mark.usefixtures("own_template"),
 ]
-
-WaitFor = Callable[..., Any]
 
 
 def children(pid: int) -> list[int]:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,7 @@ from jupyter_dist.options import RunOptions
 from jupyter_dist.record import reader
 from tests.rigs.gates import Gates
 from tests.rigs.launching import launch_cell, results
-
-WaitFor = Callable[..., Any]
+from tests.rigs.stopwatch import WaitFor
 
 pytestmark = pytest.mark.usefixtures("own_template")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from jupyter_dist.launch import provenance
 from jupyter_dist.manage import actions
 from jupyter_dist.queries import run_info
 from tests.rigs.run_maker import RunMaker
+from tests.rigs.stopwatch import WaitFor
 
-WaitFor = Callable[..., Any]
 SCALE = 3
 
 

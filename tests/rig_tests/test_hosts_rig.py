@@ -11,16 +11,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from jupyter_dist.conformance.deadlines import run_process, wait_for_exit
 from tests.rigs.hosts import Hosts, missing
-from tests.rigs.stopwatch import Stopwatch
+from tests.rigs.stopwatch import Stopwatch, WaitFor
 
-WaitFor = Callable[..., object]
 SOON = ("-o", "ConnectTimeout=1")
 
 

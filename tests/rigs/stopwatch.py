@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 from jupyter_dist.conformance.deadlines import waited_s
 
-__all__ = ["Stopwatch"]
+__all__ = ["Stopwatch", "WaitFor"]
+
+WaitFor = Callable[..., Any]
+"""Type of the fixture `wait_for`."""
 
 _ADDED_UP_EVERY_S = 2.5
 """The kernel does so every two seconds (PSI_FREQ in kernel/sched/psi.c)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,6 @@ from tests.rigs.hosts import Hosts, missing
 
 from .conftest import Notebook
 from .test_failures import BEGIN, SUM, waits_in
-
-WaitFor = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")

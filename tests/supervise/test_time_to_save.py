@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -14,9 +12,7 @@ from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
 from jupyter_dist.manage import stop
 from tests.rigs.launching import ended, launch_cell, logs, story, until, until_up
-from tests.rigs.stopwatch import Stopwatch
-
-WaitFor = Callable[..., Any]
+from tests.rigs.stopwatch import Stopwatch, WaitFor
 
 SAVES = """
 import signal, time

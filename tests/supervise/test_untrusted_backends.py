@@ -8,7 +8,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,7 @@ from jupyter_dist.record import reader
 from tests.rigs.answering import User
 from tests.rigs.far_service import Service
 from tests.rigs.launching import ended, launch_cell, logs, story, until_up
-from tests.rigs.stopwatch import Stopwatch
-
-WaitFor = Callable[..., Any]
+from tests.rigs.stopwatch import Stopwatch, WaitFor
 
 UP = "import time\nprint('up')\ntime.sleep(600)"
 SAYS = "print('up')\n42"

@@ -6,18 +6,17 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from playwright.sync_api import Page, expect
 
 from jupyter_dist.job import State
 from tests.rigs.run_maker import RunMaker
+from tests.rigs.stopwatch import WaitFor
 
 from .pages import LOAD, Lab, Notebook
 from .server import JupyterServer
 
 Picture = Callable[[Page, str], Path]
-WaitFor = Callable[..., Any]
 
 
 def test_a_first_run_starts_in_an_empty_panel(lab: Lab) -> None:

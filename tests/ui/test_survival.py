@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+
+from tests.rigs.stopwatch import WaitFor
 
 from .pages import LOAD, Lab, RunView
 from .server import JupyterServer
 
 Picture = Callable[[Page, str], Path]
-WaitFor = Callable[..., Any]
 
 TICKS = """%%distribute -np 2 {flags}
 import itertools, os, time

@@ -25,8 +25,8 @@ from jupyter_dist.record import reader, run_labels
 from jupyter_dist.worker.file_locks import locked, try_lock
 from tests.rigs.launching import ended, launch_cell, logs
 from tests.rigs.run_maker import RunMaker
+from tests.rigs.stopwatch import WaitFor
 
-WaitFor = Callable[..., Any]
 Python = Callable[..., "subprocess.Popen[str]"]
 
 _REFUSALS = {"flock": None, "lustre": errno.ENOSYS, "nfs": errno.ENOLCK, "fuse": errno.EOPNOTSUPP}

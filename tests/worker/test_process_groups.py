@@ -19,9 +19,8 @@ from jupyter_dist.supervise.backend_process.process import BackendProcess
 from jupyter_dist.worker.process_groups import poll, reap, reap_killed, signal_if
 from jupyter_dist.worker.process_identity import start_ticks
 from jupyter_dist.worker.program_output import program_output
-from tests.rigs.stopwatch import Stopwatch
+from tests.rigs.stopwatch import Stopwatch, WaitFor
 
-WaitFor = Callable[..., Any]
 _LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
 _SLEEP = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
 _LEAVES_A_CHILD = [

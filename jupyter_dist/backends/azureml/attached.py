@@ -17,13 +17,13 @@ from ...folder import RunFolder
 from ...job import Job, RankState, State
 from ..attached_job import AttachedJob, JobEnd, JobStatus, lag_s, showing
 from ..interface import Capabilities, Options
-from ..job_watch import JobWatch
+from ..job_watch import JobWatch, NotThere
 from .checks import check_packages, whereabouts
 from .jobs import end_job, look_again, look_at
 from .log_owners import ranks_asked_for, workers_of
 from .logs import JobLogs
 from .options import AzureMlOptions
-from .workspace import MlWorkspace, NotAllowed, NotThere, WorkspaceId
+from .workspace import MlWorkspace, NotAllowed, WorkspaceId
 
 __all__ = ["AttachedCommandJob", "SeenCommandOptions"]
 

@@ -27,7 +27,7 @@ from .environments import anonymous, environment_of
 from .jobs import CommandJob
 from .mailbox_access import LIFE
 from .options import AzureMlOptions
-from .request import command_job, host_list, job_name, longest_s
+from .request import command_job, job_name, longest_s
 from .sweep_request import check_search, sweep_job, sweep_name
 from .workspace import MlWorkspace, workspace_here
 
@@ -100,7 +100,7 @@ class AzureMl(PlatformJob[CommandJob]):
         made = anonymous(asked)
         return {
             **({} if made is None else {"environment": {environment_of(asked, workspace): made[1]}}),
-            "hosts": host_list(asked, job.world_size),
+            "hosts": asked.host_list(job.world_size),
             "mailbox": mailbox_of(asked),
             "put": f"{workspace}/jobs/{name}",
             "body": command_job(asked, name, job.world_size, workspace, code, longest_s=most_s),

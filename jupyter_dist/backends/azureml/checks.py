@@ -10,7 +10,6 @@ from ...errors import InputError, MissingEngine
 from ..ranks.tensorflow_roles import roles
 from .environments import environment_of
 from .options import SERVERLESS, AzureMlOptions
-from .request import instances
 from .workspace import WorkspaceId, workspace_here
 
 __all__ = ["check_command", "check_packages", "whereabouts"]
@@ -68,29 +67,7 @@ def check_command(world_size: int, asked: AzureMlOptions) -> list[str]:
                 "it, or write --compute serverless"
             )
     roles(world_size, ps=asked.ps, chief=asked.chief)
-    return _check_ranks(world_size, asked)
-
-
-def _check_ranks(world_size: int, asked: AzureMlOptions) -> list[str]:
-    count = instances(asked, world_size)
-    each = -(-world_size // count)
-    if world_size % count and asked.by_mpi:
-        raise InputError(
-            "--distribution mpi needs the same number of ranks on each instance, but "
-            f"{world_size} is not a multiple of {count}. Use -np {count * each}"
-        )
-    if asked.processes_per_host is not None and each != asked.processes_per_host:
-        raise InputError(
-            f"-np {world_size} on {count} instances is {each} ranks on each, but "
-            f"--processes-per-host is {asked.processes_per_host}. Remove one of these flags"
-        )
-    told = []
-    if count < asked.instance_count:
-        told.append(
-            f"{world_size} ranks need only {count} of {asked.instance_count} instances, so only "
-            f"{count} are requested"
-        )
-    return told
+    return asked.check_instances(world_size)
 
 
 def _has(package: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import shlex
@@ -21,16 +22,17 @@ from ...hosts.links.mailbox import Mailbox
 from ...job import Job
 from ...search.spec import Search
 from .. import platform_entrypoint
+from ..job_watch import InUse, NotThere, first_active
 from ..platform_job import leave_files
 from ..platform_trial import take_key
 from .environments import anonymous, environment_id, environment_of
 from .jobs import CommandJob, end_job, look_again, look_at
 from .mailbox_access import MailboxAccess
 from .options import AzureMlOptions
-from .request import command_job, host_list, job_name, longest_s
+from .request import command_job, job_name, longest_s
 from .studio_metrics import StudioMetrics
 from .sweep_request import sweep_job, sweep_name
-from .workspace import InUse, MlWorkspace, NotThere
+from .workspace import MlWorkspace
 
 __all__ = ["AzureMlClient", "code_id", "mailbox_of"]
 
@@ -78,7 +80,7 @@ class AzureMlClient:
         )
 
     def hosts(self, job: Job, seen: CommandJob) -> Sequence[Mapping[str, Any]]:
-        return host_list(self._asked, job.world_size)
+        return self._asked.host_list(job.world_size)
 
     def submit(self, job: Job, attempt: int, mailbox: Mailbox, before: CommandJob | None) -> CommandJob:
         if self._adopted is not None:
@@ -205,18 +207,9 @@ class AzureMlClient:
         }
 
     def find(self, job: Job, attempt: int) -> CommandJob | None:
-        """Return the newest job that serves this attempt, or an earlier one.
-
-        A job's name follows from the run's. A pending submission therefore either yields the job of that
-        name, or fails because its files are gone.
-        """
         ours = [job_name(self._run, number) for number in range(attempt, -1, -1)]
-        for name in ours if self._adopted is None else [self._adopted]:
-            with contextlib.suppress(NotThere):
-                seen = look_at(self._workspace, name)
-                if seen.ended is None and not seen.ending:
-                    return seen
-        return None
+        names = ours if self._adopted is None else [self._adopted]
+        return first_active(names, functools.partial(look_at, self._workspace))
 
     def look(self, seen: CommandJob) -> CommandJob:
         found = look_again(self._workspace, seen)

@@ -1,4 +1,6 @@
-"""Environments: the id of an existing one, or the equivalent of the SDK's anonymous one from packages. Pure.
+"""The environment of a job: one of the workspace, or one that Azure builds from packages. Pure.
+
+The second kind equals the anonymous environment of Azure's own SDK, so Azure builds the image once for both.
 
 https://learn.microsoft.com/rest/api/azureml/environment-versions/create-or-update
 """

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import DistError
-from ..job_watch import JobView, wait_or_stop
-from .workspace import MlWorkspace, NotThere
+from ..job_watch import JobView, NotThere, wait_or_stop
+from .workspace import MlWorkspace
 
 __all__ = ["CommandJob", "end_job", "look_again", "look_at", "read"]
 

@@ -30,7 +30,7 @@ _LIST_EVERY_S = 4.0
 _TURN_S = 10.0
 """Longest time of one turn in seconds. Long logs need several turns."""
 _MOST_TROUBLES = 3
-"""Largest number of errors in one turn: a store that does not answer fails for all logs."""
+"""Number of errors after which a turn ends. A store that does not answer would fail for every log."""
 _TIMES = (5.0, 30.0)
 _PIECE = 4 << 20
 _AGAIN = 64

@@ -4,31 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from ...cluster_form import Form
-from ...option_fields import flag
+from ...option_fields import SEVERAL, flag
 from ...text.confidential import has_form_of_a_key
 from ..hosted import RankEnvironmentOptions
-from ..ranks.tensorflow_roles import Chief, ParameterServers
-from ..shared_options.agent import (
-    Duration,
-    Line,
-    LocalFile,
-    OtherPythonOptions,
-    grace_field,
-    no_session_under_mpi,
-)
+from ..ranks.tensorflow_roles import Chief
+from ..shared_options.agent import Duration, Line, LocalFile, grace_field
+from ..shared_options.instances import InstanceOptions
 from .inputs import check_inputs
 
 __all__ = ["SERVERLESS", "AzureMlOptions"]
 
 SERVERLESS = "serverless"
 _SECRETS = ("--client-secret", "--account-key", "--sas", "--sas-token", "--access-token", "--key")
-
-
-def _several(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
 
 
 def _packages(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -43,17 +33,18 @@ def _packages(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-class AzureMlOptions(OtherPythonOptions):
+class AzureMlOptions(InstanceOptions):
     """Options of the backend `azureml`."""
 
+    node_names: ClassVar[str] = "node-{0}"
     form: ClassVar[Form] = Form(
         first=("compute", "instance_type", "instance_count", "environment", "input"),
         places=("workspace",),
         sections={
-            "Ranks": ("np", "processes_per_host", "distribution", "chief", "ps"),
-            "Workspace": ("subscription", "resource_group", "workspace"),
-            "Job": ("pip", "conda_file", "image", "spot", "shm_size", "identity", "datastore"),
-            "Name and labels": ("experiment", "tags"),
+            "Ranks": "np processes_per_host distribution chief ps",
+            "Workspace": "subscription resource_group workspace",
+            "Job": "pip conda_file image spot shm_size identity datastore",
+            "Name and labels": "experiment tags",
         },
     )
 
@@ -91,16 +82,6 @@ class AzureMlOptions(OtherPythonOptions):
         "The machine size of serverless compute, such as Standard_NC24ads_A100_v4",
         value=("TYPE", "the name of a machine's size"),
     )
-    instance_count: int = flag(
-        1,
-        "Instances",
-        "The number of machines. The ranks are spread over them evenly. Default: 1",
-        ge=1,
-        ranks=True,
-    )
-    processes_per_host: int | None = flag(
-        None, "Ranks per instance", "The number of ranks on each machine. Default: 1", ge=1, ranks=True
-    )
     environment: Line = flag(
         None,
         "Environment",
@@ -108,7 +89,7 @@ class AzureMlOptions(OtherPythonOptions):
         value=("NAME[:VERSION]", "the name of an environment"),
         excludes=dict.fromkeys(("pip", "conda_file", "image"), "They make another environment"),
     )
-    pip: Annotated[tuple[str, ...], BeforeValidator(_several), AfterValidator(_packages)] = flag(
+    pip: Annotated[tuple[str, ...], SEVERAL, AfterValidator(_packages)] = flag(
         (),
         "Packages",
         "A package for an environment that Azure makes, such as torch==2.8.0. Its Python is the notebook's. "
@@ -137,7 +118,6 @@ class AzureMlOptions(OtherPythonOptions):
         "Default: pytorch, which also works for TensorFlow",
     )
     chief: Chief = False
-    ps: ParameterServers = 0
     input: Annotated[dict[str, str], AfterValidator(check_inputs)] = flag(
         {},
         "Inputs",
@@ -188,15 +168,6 @@ class AzureMlOptions(OtherPythonOptions):
     @property
     def ranks(self) -> int | None:
         return self.instance_count * (self.processes_per_host or 1) + self.ps
-
-    @property
-    def by_mpi(self) -> bool:
-        """Whether mpirun starts a process for each rank, which lends the rank its place."""
-        return self.distribution == "mpi"
-
-    @property
-    def no_session(self) -> str | None:
-        return no_session_under_mpi(self.distribution) if self.by_mpi else super().no_session
 
     def wanted(self) -> RankEnvironmentOptions:
         """The options for the ranks' environments. Under mpirun, Horovod uses MPI."""

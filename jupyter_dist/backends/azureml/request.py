@@ -13,7 +13,7 @@ from .environments import environment_of
 from .inputs import arguments, job_input
 from .options import SERVERLESS, AzureMlOptions
 
-__all__ = ["command_job", "host_list", "instances", "iso_duration", "job_name", "longest_s"]
+__all__ = ["command_job", "iso_duration", "job_name", "longest_s"]
 
 _EXPERIMENT = "jupyter-dist"
 _SPARE_S = 600.0
@@ -24,18 +24,6 @@ _IDENTITIES = {"managed": "Managed", "user": "UserIdentity"}
 def job_name(run: str, attempt: int) -> str:
     """Return the name of a job. Names are unique in a workspace: two submissions yield one job."""
     return f"jupyter-dist-{run}-{attempt}"
-
-
-def instances(asked: AzureMlOptions, world_size: int) -> int:
-    """Return the number of machines. Each has a rank: idle machines would cost money."""
-    return min(asked.instance_count, world_size)
-
-
-def host_list(asked: AzureMlOptions, world_size: int) -> list[dict[str, Any]]:
-    """Return the hosts with their indices as names, each with its number of ranks according to -np."""
-    count = instances(asked, world_size)
-    each = -(-world_size // count)
-    return [{"name": f"node-{node}", "slots": each} for node in range(count)]
 
 
 def longest_s(job: Job, life_s: float | None) -> float | None:
@@ -61,7 +49,7 @@ def command_job(
 
     `version`: of an environment whose name contains none.
     """
-    count = instances(asked, world_size)
+    count = asked.instances(world_size)
     resources: dict[str, Any] = {"instanceCount": count}
     told: dict[str, Any] = {
         "jobType": "Command",

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DistError, InputError, LaunchError, Unreachable
-from ..job_watch import CredentialsExpired
+from ..job_watch import CredentialsExpired, InUse, NotThere
 
-__all__ = ["InUse", "MlWorkspace", "NotAllowed", "NotThere", "WorkspaceId", "workspace_here"]
+__all__ = ["MlWorkspace", "NotAllowed", "WorkspaceId", "workspace_here"]
 
 _TIMES = (5.0, 30.0)
 """Seconds to connect, and for an answer. The callers here retry much longer."""
@@ -39,16 +39,8 @@ _CLOUDS = {
 """Azure's resource manager and the studio, by the values of AZUREML_CURRENT_CLOUD."""
 
 
-class NotThere(LaunchError):
-    """The workspace does not have the requested object."""
-
-
 class NotAllowed(LaunchError):
     """The user lacks the permission."""
-
-
-class InUse(LaunchError):
-    """An object of that name exists already."""
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,13 @@ from ...hosts.links.mailbox import Mailbox
 from ...hosts.stores.databricks_volume import VolumeStore
 from ...job import Job
 from ..hosted import RankEnvironmentOptions
+from ..job_watch import NotThere
 from ..platform_job import leave_files
 from .barrier_program import program_text
 from .jobs import JobRun, active_run, end_run, look_at, remove_program, see, submit_run, upload_program
 from .options import DatabricksOptions
 from .request import cluster_hosts, host_list, job_request, run_name, spread
-from .workspace import NotThere, Workspace
+from .workspace import Workspace
 
 __all__ = ["DatabricksClient", "program_path"]
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..job_watch import JobView, wait_or_stop
-from .workspace import NotThere, Workspace
+from ..job_watch import JobView, NotThere, wait_or_stop
+from .workspace import Workspace
 
 __all__ = [
     "JobRun",

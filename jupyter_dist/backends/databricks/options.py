@@ -1,4 +1,4 @@
-"""Options of the backend."""
+"""The options of the backend `databricks`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator
 
 from ...cluster_form import Form
-from ...option_fields import flag
+from ...option_fields import flag, matching
 from ..shared_options.agent import Line, OtherPythonOptions
 from ..shared_options.gpus import GpuOptions
 
@@ -44,12 +44,7 @@ def _host(value: str | None) -> str | None:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _runtime(value: str | None) -> str | None:
-    if value is not None and not re.fullmatch(r"\d+\.\d+\.x-[\w.-]+", value):
-        raise ValueError(f"needs a runtime's key such as 15.4.x-cpu-ml-scala2.12, got {value!r:.100}")
-    return value
-
-
+_KEY = "a runtime's key such as 15.4.x-cpu-ml-scala2.12"
 _OF_NEW = ("new_cluster", "node_type", "workers", "runtime", "policy", "spot")
 
 
@@ -60,8 +55,8 @@ class DatabricksOptions(OtherPythonOptions, GpuOptions):
         first=("profile", "volume", "cluster_id", "new_cluster", "np"),
         places=("profile", "host"),
         sections={
-            "New cluster": ("node_type", "workers", "runtime", "other_python", "policy", "spot"),
-            "Account": ("host",),
+            "New cluster": "node_type workers runtime other_python policy spot",
+            "Account": "host",
         },
     )
 
@@ -106,11 +101,11 @@ class DatabricksOptions(OtherPythonOptions, GpuOptions):
         ge=0,
         ranks=True,
     )
-    runtime: Annotated[str | None, AfterValidator(_runtime)] = flag(
+    runtime: Annotated[str | None, matching(r"\d+\.\d+\.x-[\w.-]+", _KEY)] = flag(
         None,
         "Runtime",
         "The Databricks runtime of the new cluster. Default: the ML runtime with this Python",
-        value=("KEY", "a runtime's key such as 15.4.x-cpu-ml-scala2.12"),
+        value=("KEY", _KEY),
     )
     policy: Line = flag(
         None,

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DistError, InputError, LaunchError, Unreachable
-from ..job_watch import CredentialsExpired
+from ..job_watch import CredentialsExpired, NotThere
 
-__all__ = ["NotThere", "Workspace", "check_profile", "profiles"]
+__all__ = ["Workspace", "check_profile", "profiles"]
 
 _ANSWER_S = 20
 _RETRY_S = 5
@@ -26,10 +26,6 @@ _RETRY_S = 5
 
 The callers here retry much longer, and the view shows the error to the user meanwhile.
 """
-
-
-class NotThere(LaunchError):
-    """The workspace does not have the requested object (404)."""
 
 
 class Workspace:

@@ -7,26 +7,25 @@ from typing import ClassVar
 from ...cluster_form import Form
 from ...errors import InputError
 from ...option_fields import flag
-from ..interface import Options
+from ..ranks.tensorflow_roles import RoleOptions
 from .rounds import Elastic
 
 __all__ = ["ElasticOptions"]
 
+_ROLES = dict.fromkeys(("ps", "chief", "evaluator"), "Ranks of an elastic run have no TensorFlow roles")
 
-class ElasticOptions(Options):
+
+class ElasticOptions(RoleOptions):
     """Limits of the number of ranks. A run is elastic if one of the first two is given."""
 
-    form: ClassVar[Form] = Form(
-        sections={
-            "Elastic runs": ("min_np", "max_np", "elastic_timeout", "reset_limit"),
-        },
-    )
+    form: ClassVar[Form] = Form(sections={"Elastic runs": "min_np max_np elastic_timeout reset_limit"})
 
     min_np: int | None = flag(
         None,
         "Least ranks",
         "Elastic: continue with at least that many ranks if other ranks are lost. Default: -np",
         ge=1,
+        excludes=_ROLES,
         value=("N", "a whole number of at least 1"),
         ranks=True,
     )
@@ -35,6 +34,7 @@ class ElasticOptions(Options):
         "Most ranks",
         "Elastic: start up to that many ranks when hosts join. Default: -np",
         ge=1,
+        excludes=_ROLES,
         value=("N", "a whole number of at least 1"),
         ranks=True,
     )

@@ -48,6 +48,7 @@ def _interfaces(value: Any) -> Any:
 
 
 _WITHOUT_GLOO = {"gloo": "Gloo does not use mpirun"}
+_ELASTIC = dict.fromkeys(("min_np", "max_np", "host_discovery_script"), "An elastic run needs Gloo")
 _SHOWN = "is not a flag of a run. `%dist backends` shows the installed Horovod and its build options"
 _ORDERED = "is not needed, because `%dist logs` shows the lines of all ranks in order of time. Remove it"
 _INSTEAD = {
@@ -71,59 +72,33 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
         first=("np", "hosts", "gpus_per_worker", "network_interfaces", "env"),
         sections={
             "Elastic": (
-                "min_np",
-                "max_np",
-                "host_discovery_script",
-                "slots",
-                "elastic_timeout",
-                "reset_limit",
-                "blacklist_cooldown_range",
+                "min_np max_np host_discovery_script slots elastic_timeout reset_limit "
+                "blacklist_cooldown_range"
             ),
             "Launcher": (
-                "gloo",
-                "mpi",
-                "mpi_args",
-                "binding_args",
-                "tcp",
-                "mpi_threads_disable",
-                "gloo_timeout_seconds",
-                "start_timeout",
-                "config_file",
-                "verbose",
+                "gloo mpi mpi_args binding_args tcp mpi_threads_disable gloo_timeout_seconds start_timeout "
+                "config_file verbose"
             ),
             "Speed": (
-                "fusion_threshold_mb",
-                "cycle_time_ms",
-                "cache_capacity",
-                "hierarchical_allreduce",
-                "hierarchical_allgather",
-                "torus_allreduce",
-                "num_nccl_streams",
-                "thread_affinity",
+                "fusion_threshold_mb cycle_time_ms cache_capacity hierarchical_allreduce "
+                "hierarchical_allgather torus_allreduce num_nccl_streams thread_affinity"
             ),
             "Autotune": (
-                "autotune",
-                "autotune_log_file",
-                "autotune_warmup_samples",
-                "autotune_steps_per_sample",
-                "autotune_bayes_opt_max_samples",
-                "autotune_gaussian_process_noise",
+                "autotune autotune_log_file autotune_warmup_samples autotune_steps_per_sample "
+                "autotune_bayes_opt_max_samples autotune_gaussian_process_noise"
             ),
             "Timeline and messages": (
-                "timeline",
-                "timeline_mark_cycles",
-                "no_stall_check",
-                "stall_check_warning_time_seconds",
-                "stall_check_shutdown_time_seconds",
-                "log_level",
-                "log_without_timestamp",
+                "timeline timeline_mark_cycles no_stall_check stall_check_warning_time_seconds "
+                "stall_check_shutdown_time_seconds log_level log_without_timestamp"
             ),
-            "Hosts": ("hostfile", "ssh_identity_file"),
+            "Hosts": "hostfile ssh_identity_file",
         },
     )
 
     gloo: bool = flag(False, "Gloo", "Coordinate the ranks with Gloo. Default: MPI if it is available")
-    mpi: bool = flag(False, "MPI", "Coordinate the ranks with MPI, through mpirun", excludes=("gloo",))
+    mpi: bool = flag(
+        False, "MPI", "Coordinate the ranks with MPI, through mpirun", excludes={"gloo": "", **_ELASTIC}
+    )
     mpi_args: Annotated[str, AfterValidator(_words)] | None = flag(
         None,
         "Arguments for mpirun",
@@ -166,6 +141,7 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
         None,
         "Host discovery script",
         "Elastic: a program that prints the current hosts, as lines such as `node1:4`",
+        excludes={"hosts": "The script names the hosts, as -H and --hostfile do"},
         value=("FILE", "the path of a program"),
     )
     slots: int | None = flag(
@@ -315,54 +291,26 @@ class HorovodOptions(LauncherHostOptions, LauncherGpuOptions):
 
     @model_validator(mode="after")
     def _fit_together(self) -> HorovodOptions:
-        if self.elastic and self.mpi:
-            raise ValueError(
-                "An elastic run (--min-np, --max-np, --host-discovery-script) needs Gloo. Remove --mpi"
-            )
-        if self.hosts and self.host_discovery_script:
-            raise ValueError("--host-discovery-script already names the hosts. Remove -H and --hostfile")
         if self.min_np and self.max_np and self.min_np > self.max_np:
             raise ValueError(f"--min-np {self.min_np} is more than --max-np {self.max_np}")
         return self
 
 
-_SAME = (
-    "start_timeout",
-    "fusion_threshold_mb",
-    "cycle_time_ms",
-    "cache_capacity",
-    "hierarchical_allreduce",
-    "hierarchical_allgather",
-    "torus_allreduce",
-    "autotune",
-    "autotune_warmup_samples",
-    "autotune_steps_per_sample",
-    "autotune_bayes_opt_max_samples",
-    "autotune_gaussian_process_noise",
-    "timeline_mark_cycles",
-    "no_stall_check",
-    "stall_check_warning_time_seconds",
-    "stall_check_shutdown_time_seconds",
-    "gloo_timeout_seconds",
-    "num_nccl_streams",
-    "mpi_threads_disable",
-    "tcp",
-    "thread_affinity",
-    "log_level",
-    "log_without_timestamp",
-    "verbose",
+_OURS = frozenset(
+    "form gloo mpi mpi_args network_interfaces min_np max_np host_discovery_script slots elastic_timeout "
+    "reset_limit blacklist_cooldown_range autotune_log_file timeline binding_args config_file ssh_port "
+    "ssh_identity_file".split()
 )
-
-
+"""Options that jupyter-dist itself applies. It passes all others to horovodrun."""
 _SAID = ("hierarchical_allreduce", "hierarchical_allgather", "torus_allreduce")
 """Options that autotuning also tries, unless the user has excluded them."""
 
 
 def flags(options: HorovodOptions) -> Iterator[str]:
     """Yield horovodrun's arguments for the options that it has too. Pure."""
-    for name in _SAME:
+    for name in HorovodOptions.__annotations__:
         value = getattr(options, name)
-        if value is None or (value is False and name not in _SAID):
+        if name in _OURS or value is None or (value is False and name not in _SAID):
             continue
         yield ("--no-" if value is False else "--") + name.replace("_", "-")
         if not isinstance(value, bool):

@@ -14,7 +14,6 @@ from ...job import Job, Poll, State
 from ..allocation import AllocatedRanks
 from ..interface import Capabilities, Handle, Options
 from ..ranks.placement import environments, places
-from ..ranks.tensorflow_roles import roles
 from . import permissions
 from .allocation import PodAllocation, new_handle
 from .api_server import Cluster, Refusal, check_context
@@ -55,7 +54,7 @@ class Kubernetes(AllocatedRanks[PodAllocation]):
         if (asked.mailbox or "").startswith("s3:") and importlib.util.find_spec("s3fs") is None:
             cure = 'pip install "jupyter-dist[mailbox]" s3fs'
             raise MissingEngine(f"--mailbox {asked.mailbox} needs the package s3fs: {cure}")
-        roles(world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+        asked.check_roles(world_size)
         asked.check_ranks(world_size)
         if asked.context is not None:
             check_context(asked.context)

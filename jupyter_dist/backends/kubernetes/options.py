@@ -7,20 +7,18 @@ import math
 import os
 import re
 import sys
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator
 
 from ...cluster_form import Form
 from ...errors import InputError
 from ...hosts.settings import HostSettings
-from ...option_fields import flag
+from ...option_fields import SEVERAL, flag, matching
 from ..elastic.options import ElasticOptions
 from ..elastic.rounds import Elastic
 from ..ranks.placement import RankEnvironmentOptions
-from ..ranks.tensorflow_roles import Chief, Evaluator, ParameterServers
-from ..shared_options.agent import Line, LocalFile, OtherPythonOptions
+from ..shared_options.agent import Line, LocalFile, OtherPythonOptions, read_yaml
 from ..shared_options.gpus import GpusPerWorker
 
 __all__ = ["KubernetesOptions", "bytes_of"]
@@ -29,7 +27,6 @@ _REMOTE_DIR = "/jupyter-dist"
 _RUNTIME = "torch-distributed"
 _OF_RUNTIME = ("pvc", "node_selector", "toleration", "service_account", "priority_class", "shm_size")
 """Options that a TrainJob leaves to its runtime, like everything in a pod template."""
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _OBJECT_NAME = re.compile(r"[a-z]([-a-z0-9]{0,43}[a-z0-9])?")
 """A name that leaves room for what operators append to the names of pods and services, which have 63."""
 _BUCKET = re.compile(r"s3://[a-z0-9][-a-z0-9.]+(/.*)?")
@@ -45,47 +42,9 @@ _UNITS = {
 }
 
 
-def _name(value: str | None) -> str | None:
-    if value is not None and not _NAME.fullmatch(value):
-        raise ValueError(f"needs a name as Kubernetes has them, of a-z, 0-9 and -, got {value!r:.100}")
-    return value
-
-
-def _object_name(value: str | None) -> str | None:
-    if value is not None and not _OBJECT_NAME.fullmatch(value):
-        raise ValueError(
-            f"needs a name of at most 45 a-z, 0-9 and - that begins with a letter, got {value!r:.100}"
-        )
-    return value
-
-
 def _quantity(value: str | None) -> str | None:
     if value is not None and not (_QUANTITY.fullmatch(value) and bytes_of(value)):
         raise ValueError(f"needs an amount such as 8Gi or 500M, got {value!r:.100}")
-    return value
-
-
-def _several(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
-def _claims(value: tuple[str, ...]) -> tuple[str, ...]:
-    for each in value:
-        if not _PVC.fullmatch(each):
-            raise ValueError(f"needs NAME:/path or NAME:/path:ro, got {each!r:.100}")
-    return value
-
-
-def _tolerations(value: tuple[str, ...]) -> tuple[str, ...]:
-    for each in value:
-        if not _TOLERATION.fullmatch(each):
-            raise ValueError(f"needs KEY, KEY=VALUE or KEY=VALUE:NoSchedule, got {each!r:.100}")
-    return value
-
-
-def _absolute(value: str | None) -> str | None:
-    if value is not None and not os.path.isabs(value):
-        raise ValueError(f"needs a path that begins with /, got {value!r:.100}")
     return value
 
 
@@ -105,7 +64,15 @@ def bytes_of(quantity: str) -> int:
     return round(float(found[1]) * _UNITS[found[2] or ""])
 
 
-Name = Annotated[str | None, AfterValidator(_name)]
+Name = Annotated[
+    str | None,
+    matching(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", "a name as Kubernetes has them, of a-z, 0-9 and -"),
+]
+ObjectName = Annotated[
+    str | None, matching(_OBJECT_NAME, "a name of at most 45 a-z, 0-9 and - that begins with a letter")
+]
+Toleration = matching(_TOLERATION, "KEY, KEY=VALUE or KEY=VALUE:NoSchedule")
+Claim = matching(_PVC, "NAME:/path or NAME:/path:ro")
 Quantity = Annotated[str | None, AfterValidator(_quantity)]
 
 
@@ -116,18 +83,9 @@ class KubernetesOptions(OtherPythonOptions, ElasticOptions):
         first=("np", "image", "gpus_per_worker", "context", "namespace"),
         places=("context",),
         sections={
-            "Pods": (
-                "kind",
-                "runtime",
-                "processes_per_host",
-                "cpus_per_worker",
-                "memory",
-                "shm_size",
-                "pod_template",
-            ),
-            "Where": ("job_name", "restart_policy", "node_selector", "toleration", "queue", "priority_class"),
-            "Account and volumes": ("service_account", "pvc", "python", "other_python", "mailbox"),
-            "Roles of TensorFlow": ("ps", "chief", "evaluator"),
+            "Pods": "kind runtime processes_per_host cpus_per_worker memory shm_size pod_template",
+            "Where": "job_name restart_policy node_selector toleration queue priority_class",
+            "Account and volumes": "service_account pvc python other_python mailbox",
         },
     )
 
@@ -138,7 +96,7 @@ class KubernetesOptions(OtherPythonOptions, ElasticOptions):
         "other kinds need Kubeflow's operators. With mpijob, Horovod and mpi4py use MPI. "
         "Default: job",
     )
-    job_name: Annotated[str | None, AfterValidator(_object_name)] = flag(
+    job_name: ObjectName = flag(
         None,
         "Job name",
         "The name of the objects in the cluster (metadata.name). Default: --name, if it is a name as "
@@ -209,7 +167,7 @@ class KubernetesOptions(OtherPythonOptions, ElasticOptions):
     node_selector: dict[str, str] = flag(
         {}, "Node selector", "Run only on nodes with this label. Repeatable", metavar="LABEL=VALUE"
     )
-    toleration: Annotated[tuple[str, ...], BeforeValidator(_several), AfterValidator(_tolerations)] = flag(
+    toleration: Annotated[tuple[str, ...], SEVERAL, Toleration] = flag(
         (),
         "Tolerations",
         "Run also on nodes with this taint: KEY, KEY=VALUE, KEY=VALUE:NoSchedule. Repeatable",
@@ -221,7 +179,7 @@ class KubernetesOptions(OtherPythonOptions, ElasticOptions):
         "The service account of the pods. Default: the namespace's default",
         metavar="NAME",
     )
-    pvc: Annotated[tuple[str, ...], BeforeValidator(_several), AfterValidator(_claims)] = flag(
+    pvc: Annotated[tuple[str, ...], SEVERAL, Claim] = flag(
         (),
         "Volumes",
         "A PersistentVolumeClaim and its path in the pods: data:/data, or data:/data:ro. Repeatable",
@@ -256,15 +214,12 @@ class KubernetesOptions(OtherPythonOptions, ElasticOptions):
         "access S3 with their own account",
         value=("URL", "s3://BUCKET/PREFIX or the path of a folder"),
     )
-    remote_dir: Annotated[Line, AfterValidator(_absolute)] = flag(
+    remote_dir: Annotated[Line, matching(r"(?s)/.*", "a path that begins with /")] = flag(
         _REMOTE_DIR,
         "Remote folder",
         f"The folder for the run's files in the pods while the run lasts. Default: {_REMOTE_DIR}",
         value=("DIR", "the path of a folder"),
     )
-    ps: ParameterServers = 0
-    chief: Chief = False
-    evaluator: Evaluator = False
 
     @classmethod
     def named_by(cls, name: str) -> dict[str, Any]:
@@ -324,22 +279,13 @@ class KubernetesOptions(OtherPythonOptions, ElasticOptions):
         """Return the user's pod template, as `metadata` and `spec`. Raises InputError."""
         if self.pod_template is None:
             return {}
-        path = Path(self.pod_template)
-        import yaml
-
-        try:
-            found = yaml.safe_load(path.read_text())
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"--pod-template: {str(path)!r} cannot be read: {error}") from None
-        except yaml.YAMLError as error:
-            said = " ".join(str(error).split())
-            raise InputError(f"--pod-template: {str(path)!r} is not YAML: {said}") from None
+        found = read_yaml("--pod-template", self.pod_template)
         if isinstance(found, dict) and found.get("kind") == "PodTemplate":
             found = found.get("template")
         spec = found.get("spec") if isinstance(found, dict) else None
         if not isinstance(spec, dict) or not isinstance(spec.get("containers", []), list):
             raise InputError(
-                f"--pod-template: {str(path)!r} must be a Pod, with metadata and spec. `kubectl run "
+                f"--pod-template: {self.pod_template!r} must be a Pod, with metadata and spec. `kubectl run "
                 "try --image=python --dry-run=client -o yaml` writes one"
             )
         return {"metadata": found.get("metadata") or {}, "spec": spec}
@@ -357,10 +303,6 @@ class KubernetesOptions(OtherPythonOptions, ElasticOptions):
             raise InputError(
                 "--min-np and --max-np work only with --kind pytorchjob, because the pods of --kind "
                 f"{self.kind} cannot change. Remove them, or change --kind"
-            )
-        if self.is_elastic and self.wanted().has_roles:
-            raise InputError(
-                "--min-np and --max-np do not work with --chief, --ps and --evaluator. Remove these"
             )
         if self.restart_policy is not None and self.kind not in ("pytorchjob", "tfjob", "mpijob"):
             raise InputError(

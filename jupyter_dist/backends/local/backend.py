@@ -58,7 +58,7 @@ class Local:
     def check(self, world_size: int, options: Mapping[str, Any]) -> list[str]:
         asked = LocalOptions(**options)
         wanted = asked.gpus_per_worker
-        roles(world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+        asked.check_roles(world_size)
         gpus = len(visible_gpus())
         takers = world_size - asked.ps  # a parameter server gets no GPU
         if wanted is None and gpus and takers > gpus:

@@ -1,4 +1,4 @@
-"""Options of the backend."""
+"""The options of the backend `mpi`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MpiOptions(LauncherHostOptions, LauncherGpuOptions):
     form: ClassVar[Form] = Form(
         first=("np", "hosts", "gpus_per_worker", "mpi_args", "env"),
         sections={
-            "MPI": ("launcher", "mpirun"),
+            "MPI": "launcher mpirun",
         },
     )
 

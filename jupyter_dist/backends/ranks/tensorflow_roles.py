@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from ...cluster_form import Form
 from ...errors import InputError
+from ..interface import Options
 
-__all__ = ["Chief", "Evaluator", "ParameterServers", "Role", "roles", "tf_configs"]
+__all__ = ["Chief", "ParameterServers", "Role", "RoleOptions", "roles", "tf_configs"]
 
 ParameterServers = Annotated[
     int,
@@ -39,7 +41,20 @@ Evaluator = Annotated[
         json_schema_extra={"ranks": True},
     ),
 ]
-"""Options of backends with TensorFlow's roles: `ps: ParameterServers = 0`, `chief: Chief = False`, …."""
+
+
+class RoleOptions(Options):
+    """Options of backends whose ranks may have any of TensorFlow's roles."""
+
+    form: ClassVar[Form] = Form(sections={"Roles of TensorFlow": "ps chief evaluator"})
+
+    ps: ParameterServers = 0
+    chief: Chief = False
+    evaluator: Evaluator = False
+
+    def check_roles(self, world_size: int) -> None:
+        """Raise InputError if no rank is left for a worker."""
+        roles(world_size, ps=self.ps, chief=self.chief, evaluator=self.evaluator)
 
 
 @dataclass(frozen=True)

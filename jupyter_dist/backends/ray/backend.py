@@ -13,7 +13,6 @@ from ...search.spec import Strategy
 from ..allocation import AllocatedRanks
 from ..interface import Capabilities, Extensions, Handle, Options, PlatformSearch
 from ..ranks.placement import environments, places
-from ..ranks.tensorflow_roles import roles
 from . import cluster_discovery, connection, local_cluster
 from .allocation import RayAllocation
 from .elastic import ElasticRay
@@ -57,14 +56,9 @@ class Ray(AllocatedRanks[RayAllocation]):
         asked = RayOptions(**options)
         if importlib.util.find_spec("ray") is None:
             raise MissingEngine("the backend 'ray' needs Ray: pip install \"jupyter-dist[ray]\"")
-        roles(world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+        asked.check_roles(world_size)
         asked.read_runtime_env()
         asked.check_elastic(world_size)
-        if asked.is_elastic and asked.wanted(0).has_roles:
-            raise InputError(
-                "--min-np and --max-np are for Horovod, and ranks of Horovod have no TensorFlow roles. "
-                "Remove these flags, or --ps, --chief and --evaluator"
-            )
         if asked.is_elastic and asked.placement_strategy is not Placement.PACK:
             raise InputError(
                 f"--placement-strategy {asked.placement_strategy.value} does not work with --min-np "

@@ -12,16 +12,15 @@ from pydantic import AfterValidator, BeforeValidator
 
 from ...cluster_form import Form
 from ...errors import InputError
-from ...option_fields import flag
+from ...option_fields import flag, matching
 from ..elastic.options import ElasticOptions
 from ..ranks.placement import RankEnvironmentOptions
-from ..ranks.tensorflow_roles import Chief, Evaluator, ParameterServers
-from ..shared_options.agent import AgentOptions, Line, LocalFile
+from ..shared_options.agent import AgentOptions, Line, LocalFile, read_yaml
 from ..shared_options.gpus import GpusPerWorker
 
 __all__ = ["Communicator", "Placement", "RayOptions"]
 
-_ADDRESS = re.compile(r"auto|local|(ray://)?(\[[0-9a-fA-F:.]+\]|[^\s:/@]+):\d{1,5}")
+_ADDRESS = r"auto|local|(ray://)?(\[[0-9a-fA-F:.]+\]|[^\s:/@]+):\d{1,5}"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 
 
@@ -39,12 +38,6 @@ class Communicator(str, enum.Enum):
 
     GLOO = "gloo"
     NCCL = "nccl"
-
-
-def _address(value: str | None) -> str | None:
-    if value is not None and not _ADDRESS.fullmatch(value):
-        raise ValueError(f"needs auto, local, HOST:6379, or ray://HOST:10001, got {value!r}")
-    return value
 
 
 def _size(value: object) -> object:
@@ -72,13 +65,12 @@ class RayOptions(AgentOptions, ElasticOptions):
         first=("address", "np", "gpus_per_worker", "cpus_per_worker", "runtime_env"),
         places=("address",),
         sections={
-            "Resources": ("memory_per_worker", "resources", "accelerator_type", "placement_strategy"),
-            "Communication": ("communicator",),
-            "Roles of TensorFlow": ("ps", "chief", "evaluator"),
+            "Resources": "memory_per_worker resources accelerator_type placement_strategy",
+            "Communication": "communicator",
         },
     )
 
-    address: Annotated[str | None, AfterValidator(_address)] = flag(
+    address: Annotated[str | None, matching(_ADDRESS, "auto, local, HOST:6379, or ray://HOST:10001")] = flag(
         None,
         "Address",
         "The Ray cluster to run on. HOST:6379 works on a node of the cluster. ray://HOST:10001 "
@@ -134,9 +126,6 @@ class RayOptions(AgentOptions, ElasticOptions):
         "every rank has a GPU, else gloo",
         metavar="NAME",
     )
-    ps: ParameterServers = 0
-    chief: Chief = False
-    evaluator: Evaluator = False
 
     def bundle(self, gpus: float) -> dict[str, float]:
         """Return what Ray reserves for one rank with that many GPUs."""
@@ -164,23 +153,12 @@ class RayOptions(AgentOptions, ElasticOptions):
         """Return the runtime environment. Raises InputError."""
         if self.runtime_env is None:
             return {}
-        path = Path(self.runtime_env)
-        try:
-            text = path.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"--runtime-env: {str(path)!r} cannot be read: {error}") from None
-        import yaml
-
-        try:
-            found = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            said = " ".join(str(error).split())
-            raise InputError(f"--runtime-env: {str(path)!r} is not YAML: {said}") from None
+        found = read_yaml("--runtime-env", self.runtime_env)
         if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
             raise InputError(
-                f"--runtime-env: {str(path)!r} must contain fields such as pip, env_vars or working_dir"
+                f"--runtime-env: {self.runtime_env!r} must contain fields such as pip and working_dir"
             )
         folder = found.get("working_dir")
         if isinstance(folder, str) and "://" not in folder:
-            found["working_dir"] = str((path.parent / os.path.expanduser(folder)).resolve())
+            found["working_dir"] = str((Path(self.runtime_env).parent / os.path.expanduser(folder)).resolve())
         return found

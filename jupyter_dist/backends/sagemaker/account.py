@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...errors import DistError, InputError, LaunchError, MissingEngine, Unreachable
-from ..job_watch import CredentialsExpired
+from ..job_watch import CredentialsExpired, InUse, NotThere
 
-__all__ = ["AwsAccount", "InUse", "NotThere", "needed_statement", "region_of"]
+__all__ = ["AwsAccount", "needed_statement", "region_of"]
 
 _TIMES = {"connect_timeout": 5, "read_timeout": 20, "retries": {"max_attempts": 2, "mode": "standard"}}
 """Timeouts of one request. The callers here retry much longer, and the view shows the error meanwhile."""
@@ -44,14 +44,6 @@ _NO_CREDENTIALS = (
     *("RefreshWithMFAUnsupportedError", "MetadataRetrievalError"),
 )
 """Botocore's exceptions for missing credentials (its module exceptions)."""
-
-
-class NotThere(LaunchError):
-    """The account does not have the requested object."""
-
-
-class InUse(LaunchError):
-    """An object of that name exists already."""
 
 
 def region_of(region: str | None, profile: str | None) -> str | None:

@@ -27,7 +27,7 @@ from .instance_types import list_price
 from .jobs import TrainingJob
 from .model_download import fetch_model
 from .options import SageMakerOptions
-from .request import host_list, instances, job_names, mailbox_of, script_arguments
+from .request import job_names, mailbox_of, script_arguments
 from .tuning.parents import with_parents
 from .tuning.request import check_search, tuning_names
 
@@ -54,7 +54,7 @@ def _fetch_model(job: Job, folder: RunFolder, into: Path) -> None:
 def _price(world_size: int, options: Mapping[str, Any]) -> float | None:
     asked = SageMakerOptions(**options)
     each = None if asked.instance_type is None else list_price(asked.instance_type)
-    return None if each is None else each * instances(asked, world_size)
+    return None if each is None else each * asked.instances(world_size)
 
 
 def _search_request(search: Search, trial: Job, timeout_s: float | None) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class SageMaker(PlatformJob[TrainingJob]):
         url = mailbox_of(asked, region)
         env = _shown_env(url, job.id)
         return {
-            "hosts": host_list(asked, job.world_size),
+            "hosts": asked.host_list(job.world_size),
             "mailbox": url,
             "create_training_job": request_of(job, job_names(asked, job.id, attempt)[0], asked, region, env),
         }

@@ -12,7 +12,7 @@ from .channels import needs_vpc
 from .images import OWN_PYTHON, full_version, listed, python_of, runs_ranks, smddp_instances, smddp_versions
 from .instance_types import cost_line, gpus_of
 from .options import SageMakerOptions
-from .request import image_for, instances
+from .request import image_for
 
 __all__ = ["check_training", "region_for"]
 
@@ -39,30 +39,25 @@ def check_training(world_size: int, asked: SageMakerOptions) -> list[str]:
         _check_smddp(asked)
     _check_python(asked)
     image_for(asked, region)
-    _check_ranks(world_size, asked)
+    warnings = asked.check_instances(world_size)
+    roles(world_size, ps=asked.servers)
+    if asked.distribution in ("smddp", "smmp") and gpus_of(asked.instance_type) == 0:
+        raise InputError(
+            f"--distribution {asked.distribution} needs instances with GPUs, such as ml.p4d.24xlarge"
+        )
     _check_pairs(asked)
     _check_hyperparameters(asked)
-    count = instances(asked, world_size)
-    told = [
-        cost_line(
-            asked.instance_type,
-            count,
-            region,
-            spot=asked.spot,
-            keep_alive_s=int(asked.keep_alive),
-        )
+    count, keep_alive_s = asked.instances(world_size), int(asked.keep_alive)
+    warnings = [
+        cost_line(asked.instance_type, count, region, spot=asked.spot, keep_alive_s=keep_alive_s),
+        *warnings,
     ]
-    if count < asked.instance_count:
-        told.append(
-            f"{world_size} ranks need only {count} of {asked.instance_count} instances, so only "
-            f"{count} are started"
-        )
     if asked.distribution in ("smddp", "smmp"):
-        told.append(
+        warnings.append(
             f"--distribution {asked.distribution} needs an image with AWS's library. jupyter-dist "
             "does not test it"
         )
-    return told
+    return warnings
 
 
 def _check_instance_type(name: str) -> None:
@@ -114,28 +109,6 @@ def _check_python(asked: SageMakerOptions) -> None:
             f"the container of {asked.used_framework} {version or ''} has {python}, but the "
             f"notebook has Python {OWN_PYTHON}. Remove --framework-version, or run the notebook "
             f"with {python}. Or add --other-python"
-        )
-
-
-def _check_ranks(world_size: int, asked: SageMakerOptions) -> None:
-    count = instances(asked, world_size)
-    if world_size % count and asked.by_mpi:
-        raise InputError(
-            f"--distribution {asked.distribution} needs the same number of ranks on each "
-            f"instance, but {world_size} is not a multiple of {count}. Use -np "
-            f"{count * (world_size // count + 1)}"
-        )
-    roles(world_size, ps=asked.servers)
-    each = -(-world_size // count)
-    if asked.processes_per_host is not None and each != asked.processes_per_host:
-        raise InputError(
-            f"-np {world_size} on {count} instances is {each} ranks on each, but "
-            f"--processes-per-host is {asked.processes_per_host}. Remove one of these flags"
-        )
-    gpus = gpus_of(asked.instance_type or "")
-    if asked.distribution in ("smddp", "smmp") and gpus == 0:
-        raise InputError(
-            f"--distribution {asked.distribution} needs instances with GPUs, such as ml.p4d.24xlarge"
         )
 
 

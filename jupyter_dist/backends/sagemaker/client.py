@@ -25,14 +25,15 @@ from ...record import reader
 from ...search.spec import Search
 from .. import platform_entrypoint
 from ..hosted import RankEnvironmentOptions
+from ..job_watch import InUse, NotThere, first_active
 from ..platform_job import leave_files
 from ..platform_trial import take_key
-from .account import AwsAccount, InUse, NotThere
+from .account import AwsAccount
 from .billing import bill, so_far
 from .experiments import begin_entry, end_entry, entry_name, trial_name
 from .jobs import TrainingJob, describe, end_job, look_again, look_at
 from .options import SageMakerOptions
-from .request import CHECKPOINTS, Asked, default_bucket, host_list, job_names, mailbox_of, training_request
+from .request import CHECKPOINTS, Asked, default_bucket, job_names, mailbox_of, training_request
 from .tuning.request import tuning_request
 
 __all__ = ["SageMakerClient", "code_archive", "code_name", "job_env", "request_of", "tuning_of"]
@@ -135,7 +136,7 @@ class SageMakerClient:
         return BucketStore(asking, mailbox_of(self._asked, self._account.region))
 
     def hosts(self, job: Job, seen: TrainingJob) -> Sequence[Mapping[str, Any]]:
-        return host_list(self._asked, job.world_size)
+        return self._asked.host_list(job.world_size)
 
     def submit(self, job: Job, attempt: int, mailbox: Mailbox, before: TrainingJob | None) -> TrainingJob:
         if self._adopted is not None:
@@ -197,19 +198,11 @@ class SageMakerClient:
                 s3.create_bucket(Bucket=bucket, **where)
 
     def find(self, job: Job, attempt: int) -> TrainingJob | None:
-        """Return the newest job that serves this attempt, or an earlier one.
-
-        A job's name follows from the run's. A pending submission therefore either yields the job of that
-        name, or fails because its files are gone.
-        """
-        for name in self.names(range(attempt, -1, -1)):
-            with contextlib.suppress(NotThere):
-                seen = look_at(self._account, name)
-                if seen.active:
-                    if self._adopted is not None:  # nobody submits it
-                        begin_entry(self._account, self._asked, job)
-                    return seen
-        return None
+        names = self.names(range(attempt, -1, -1))
+        seen = first_active(names, functools.partial(look_at, self._account))
+        if seen is not None and self._adopted is not None:  # nobody submits it
+            begin_entry(self._account, self._asked, job)
+        return seen
 
     def look(self, seen: TrainingJob) -> TrainingJob:
         return look_again(self._account, seen)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from ...job import Job, State
 from ...record import reader
 from ...record.metrics import points as metric_points
 from .account import AwsAccount
+from .jobs import parameter
 from .lineage import note_lineage
 from .options import SageMakerOptions
 
@@ -136,7 +136,7 @@ def _inputs(asked: SageMakerOptions) -> dict[str, str]:
 
 def _parameters(asked: SageMakerOptions, job: Job, more: Mapping[str, Any]) -> dict[str, Any]:
     given: dict[str, Any] = {
-        **{name: _read(text) for name, text in asked.hyperparameters.items()},
+        **{name: parameter(text) for name, text in asked.hyperparameters.items()},
         "np": job.world_size,
         "instance_type": asked.instance_type,
         "instance_count": asked.instance_count,
@@ -149,13 +149,6 @@ def _parameters(asked: SageMakerOptions, job: Job, more: Mapping[str, Any]) -> d
         else {"StringValue": str(value)[:2500]}
         for name, value in given.items()
     }
-
-
-def _read(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _points(folder: RunFolder) -> Sequence[dict[str, Any]]:

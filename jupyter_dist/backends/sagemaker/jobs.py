@@ -6,15 +6,16 @@ https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_DescribeTrainingJo
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..job_watch import JobView, wait_or_stop
-from .account import AwsAccount, NotThere
+from ..job_watch import JobView, NotThere, wait_or_stop
+from .account import AwsAccount
 
-__all__ = ["TrainingJob", "describe", "end_job", "look_again", "look_at", "read"]
+__all__ = ["TrainingJob", "describe", "end_job", "look_again", "look_at", "parameter", "read", "second"]
 
 _WAITS = {
     "Starting": "starts its instances",
@@ -63,7 +64,7 @@ class TrainingJob(JobView):
     @property
     def active(self) -> bool:
         """Whether the job has not ended, and is not ending."""
-        return self.status == "InProgress"
+        return self.ended is None and not self.ending
 
     def lost_since(self, first: TrainingJob) -> str | None:
         """Return why the job's first hosts are lost, for the user. None while they may exist."""
@@ -92,6 +93,7 @@ def read(told: Mapping[str, Any], region: str) -> TrainingJob:
         page=page,
         waits_for=waits,
         # Somebody stopped it on its page, or the tuning job that has started it did.
+        ending=status == "Stopping",
         stopped=(status, secondary) == ("Stopped", "Stopped"),
         instances=int(told.get("ResourceConfig", {}).get("InstanceCount") or 1),
         training_s=told.get("TrainingTimeInSeconds"),
@@ -99,10 +101,10 @@ def read(told: Mapping[str, Any], region: str) -> TrainingJob:
         spot=bool(told.get("EnableManagedSpotTraining")),
         instance_type=str(told.get("ResourceConfig", {}).get("InstanceType") or ""),
         phases=[
-            [str(each["Status"]), _second(each["StartTime"])] for each in transitions if "StartTime" in each
+            [str(each["Status"]), second(each["StartTime"])] for each in transitions if "StartTime" in each
         ],
-        began=_second(told.get("TrainingStartTime")),
-        over=_second(told.get("TrainingEndTime")),
+        began=second(told.get("TrainingStartTime")),
+        over=second(told.get("TrainingEndTime")),
         model=artifacts.get("S3ModelArtifacts"),
         interruptions=_interruptions([str(each.get("Status")) for each in transitions]),
     )
@@ -121,8 +123,17 @@ def read(told: Mapping[str, Any], region: str) -> TrainingJob:
     return dataclasses.replace(seen, ended=ended, final=reason.startswith("ClientError"))
 
 
-def _second(when: Any) -> float | None:
+def second(when: Any) -> float | None:
+    """Return a time of boto3's in seconds since the epoch."""
     return None if when is None else float(when.timestamp())
+
+
+def parameter(text: str | None) -> Any:
+    """Return the value of a hyperparameter, which the SDK writes as JSON."""
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
 
 
 def _interruptions(states: list[str]) -> int:

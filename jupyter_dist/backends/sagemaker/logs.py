@@ -13,7 +13,8 @@ from typing import Any
 from ...folder import RunFolder
 from ...worker import layout
 from ..attached_job import AttachedLog
-from .account import AwsAccount, NotThere
+from ..job_watch import NotThere
+from .account import AwsAccount
 from .log_owners import Speakers, host_number
 
 __all__ = ["ConsoleLogs"]

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import DistError
-from .account import AwsAccount, NotThere
+from ..job_watch import NotThere
+from .account import AwsAccount
 from .jobs import look_at
 
 __all__ = ["fetch_model"]

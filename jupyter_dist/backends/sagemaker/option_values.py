@@ -6,47 +6,13 @@ An error continues a sentence that begins with the flag.
 from __future__ import annotations
 
 import json
-import re
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
+
+from ...option_fields import matching
 
 __all__ = ["S3", "EntryName", "ExactName", "Ids", "JobName", "Role", "Values"]
-
-_ARN = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@/_-]+")
-
-
-def _role(value: str | None) -> str | None:
-    if value is not None and not _ARN.fullmatch(value):
-        raise ValueError(
-            "needs the ARN of a role such as arn:aws:iam::123456789012:role/Train, got "
-            f"{value!r:.100}. `aws iam get-role --role-name NAME` shows it"
-        )
-    return value
-
-
-def _s3(value: str | None) -> str | None:
-    if value is not None and not re.fullmatch(r"s3://[^/,\s]+(/[^\0\n]*)?", value):
-        raise ValueError(f"needs s3://BUCKET/PREFIX, got {value!r:.100}")
-    return value
-
-
-def _ids(value: str | None) -> str | None:
-    if value is not None and not re.fullmatch(r"[0-9a-zA-Z-]{1,32}(,[0-9a-zA-Z-]{1,32})*", value):
-        raise ValueError(f"needs ids with commas between, such as subnet-1,subnet-2, got {value!r:.100}")
-    return value
-
-
-def _job_name(value: str) -> str:
-    if not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,29}", value):
-        raise ValueError(f"needs up to 30 letters, digits and dashes between, got {value!r:.100}")
-    return value
-
-
-def _exact_name(value: str | None) -> str | None:
-    if value is not None and not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", value):
-        raise ValueError(f"needs up to 63 letters, digits and dashes between, got {value!r:.100}")
-    return value
 
 
 def _checked_values(given: dict[str, str]) -> dict[str, str]:
@@ -56,10 +22,27 @@ def _checked_values(given: dict[str, str]) -> dict[str, str]:
     return given
 
 
-S3 = Annotated[str | None, AfterValidator(_s3)]
-EntryName = Annotated[str | None, Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,119}$")]
-Ids = Annotated[str | None, AfterValidator(_ids)]
-Role = Annotated[str | None, AfterValidator(_role)]
-JobName = Annotated[str, AfterValidator(_job_name)]
-ExactName = Annotated[str | None, AfterValidator(_exact_name)]
+def _dashed(most: int) -> AfterValidator:
+    wanted = f"up to {most} letters, digits and dashes between"
+    return matching(rf"[a-zA-Z0-9](-*[a-zA-Z0-9]){{0,{most - 1}}}", wanted)
+
+
+S3 = Annotated[str | None, matching(r"s3://[^/,\s]+(/[^\0\n]*)?", "s3://BUCKET/PREFIX")]
+EntryName = Annotated[str | None, _dashed(120)]
+Ids = Annotated[
+    str | None,
+    matching(
+        r"[0-9a-zA-Z-]{1,32}(,[0-9a-zA-Z-]{1,32})*", "ids with commas between, such as subnet-1,subnet-2"
+    ),
+]
+Role = Annotated[
+    str | None,
+    matching(
+        r"arn:aws[a-z-]*:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@/_-]+",
+        "the ARN of a role such as arn:aws:iam::123456789012:role/Train (`aws iam get-role --role-name NAME` "
+        "shows it)",
+    ),
+]
+JobName = Annotated[str, _dashed(30)]
+ExactName = Annotated[str | None, _dashed(63)]
 Values = Annotated[dict[str, str], AfterValidator(_checked_values)]

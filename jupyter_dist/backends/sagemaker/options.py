@@ -8,8 +8,8 @@ from pydantic import AfterValidator, Field
 
 from ...cluster_form import Form
 from ...option_fields import flag
-from ..ranks.tensorflow_roles import ParameterServers
-from ..shared_options.agent import Duration, Line, OtherPythonOptions, grace_field, no_session_under_mpi
+from ..shared_options.agent import Duration, Line, grace_field
+from ..shared_options.instances import InstanceOptions
 from .channels import check_channels
 from .instance_types import gpus_of
 from .option_values import S3, EntryName, ExactName, Ids, JobName, Role, Values
@@ -30,46 +30,24 @@ _SECRETS = (
 )
 
 
-class SageMakerOptions(OtherPythonOptions):
+class SageMakerOptions(InstanceOptions):
     """Options of the backend `sagemaker`."""
 
+    node_names: ClassVar[str] = "algo-{1}"
     form: ClassVar[Form] = Form(
         first=("role", "region", "instance_type", "instance_count", "input", "spot"),
         places=("profile",),
         sections={
-            "Ranks": ("np", "processes_per_host", "distribution", "mpi_options", "mp_parameters", "ps"),
-            "Container": ("framework", "framework_version", "py_version", "other_python", "image"),
-            "Data and outputs": (
-                "input_mode",
-                "output_path",
-                "code_location",
-                "checkpoint_s3",
-                "checkpoint_local_path",
-            ),
-            "Time and cost": (
-                "spot",
-                "max_run",
-                "max_wait",
-                "max_retry_attempts",
-                "keep_alive",
-                "volume_size",
-            ),
-            "Account": ("profile",),
+            "Ranks": "np processes_per_host distribution mpi_options mp_parameters ps",
+            "Container": "framework framework_version py_version other_python image",
+            "Data and outputs": "input_mode output_path code_location checkpoint_s3 checkpoint_local_path",
+            "Time and cost": "spot max_run max_wait max_retry_attempts keep_alive volume_size",
+            "Account": "profile",
             "Network and keys": (
-                "subnets",
-                "security_group_ids",
-                "encrypt_inter_container_traffic",
-                "kms_key",
-                "volume_kms_key",
+                "subnets security_group_ids encrypt_inter_container_traffic kms_key volume_kms_key"
             ),
             "Name and labels": (
-                "hyperparameters",
-                "tags",
-                "experiment",
-                "trial",
-                "trial_component",
-                "base_job_name",
-                "job_name",
+                "hyperparameters tags experiment trial trial_component base_job_name job_name"
             ),
         },
     )
@@ -86,13 +64,6 @@ class SageMakerOptions(OtherPythonOptions):
         "The instance type of the job, such as ml.g5.xlarge",
         value=("TYPE", "the name of an instance type such as ml.g5.xlarge"),
     )
-    instance_count: int = flag(
-        1,
-        "Instances",
-        "The number of instances. The ranks are spread over them evenly. Default: 1",
-        ge=1,
-        ranks=True,
-    )
     processes_per_host: int | None = flag(
         None,
         "Ranks per instance",
@@ -106,7 +77,6 @@ class SageMakerOptions(OtherPythonOptions):
         "The launcher in the job's containers. Default: only the agent, which is enough for "
         "torch, TensorFlow and Horovod with Gloo",
     )
-    ps: ParameterServers = 0
     mpi_options: Line = flag(
         None,
         "mpirun options",
@@ -330,15 +300,6 @@ class SageMakerOptions(OtherPythonOptions):
     def servers(self) -> int:
         """Number of ranks that are parameter servers. Without --ps it is the number of instances."""
         return self.ps or (self.instance_count if self.distribution == "parameter_server" else 0)
-
-    @property
-    def by_mpi(self) -> bool:
-        """Whether mpirun starts a process for each rank, which lends the rank its place."""
-        return self.distribution in ("mpi", "horovod", "smddp", "smmp")
-
-    @property
-    def no_session(self) -> str | None:
-        return no_session_under_mpi(str(self.distribution)) if self.by_mpi else super().no_session
 
     @property
     def used_framework(self) -> str:

@@ -21,9 +21,7 @@ __all__ = [
     "CHECKPOINTS",
     "Asked",
     "default_bucket",
-    "host_list",
     "image_for",
-    "instances",
     "job_name",
     "job_names",
     "mailbox_of",
@@ -83,18 +81,6 @@ def mailbox_of(asked: SageMakerOptions, region: str) -> str:
     return where.rstrip("/")
 
 
-def instances(asked: SageMakerOptions, world_size: int) -> int:
-    """Return the number of instances. Each has a rank: idle instances would cost money."""
-    return min(asked.instance_count, world_size)
-
-
-def host_list(asked: SageMakerOptions, world_size: int) -> list[dict[str, Any]]:
-    """Return the hosts with SageMaker's names, each with its number of ranks according to -np."""
-    count = instances(asked, world_size)
-    each = -(-world_size // count)
-    return [{"name": f"algo-{node + 1}", "slots": each} for node in range(count)]
-
-
 def image_for(asked: SageMakerOptions, region: str) -> str:
     """Return the image for the options. Raises InputError."""
     if asked.image is not None:
@@ -136,7 +122,7 @@ def training_request(asked: SageMakerOptions, sent: Asked) -> dict[str, Any]:
         "OutputDataConfig": {"S3OutputPath": output, **_given(KmsKeyId=asked.kms_key)},
         "ResourceConfig": {
             "InstanceType": asked.instance_type,
-            "InstanceCount": instances(asked, sent.world_size),
+            "InstanceCount": asked.instances(sent.world_size),
             "VolumeSizeInGB": asked.volume_size,
             **_given(
                 VolumeKmsKeyId=asked.volume_kms_key, KeepAlivePeriodInSeconds=int(asked.keep_alive) or None
@@ -210,7 +196,7 @@ def _model_dir(asked: SageMakerOptions, sent: Asked, output: str) -> str:
 
 def _distribution(asked: SageMakerOptions, sent: Asked) -> dict[str, Any]:
     kind = asked.distribution
-    each = -(-sent.world_size // instances(asked, sent.world_size))
+    each = -(-sent.world_size // asked.instances(sent.world_size))
     mpi = {
         "sagemaker_mpi_enabled": True,
         "sagemaker_mpi_num_of_processes_per_host": each,

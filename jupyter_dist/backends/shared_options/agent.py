@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from ...cluster_form import Form
+from ...errors import InputError
 from ...hosts.settings import HostSettings
 from ...option_fields import flag
 from ...text.format import parse_duration
 from ..interface import Options
 
-__all__ = [
-    "AgentOptions",
-    "Duration",
-    "Line",
-    "LocalFile",
-    "OtherPythonOptions",
-    "grace_field",
-    "no_session_under_mpi",
-]
+__all__ = ["AgentOptions", "Duration", "Line", "LocalFile", "OtherPythonOptions", "grace_field", "read_yaml"]
 
 
 def _one_line(value: str | None) -> str | None:
@@ -42,6 +36,18 @@ Duration = Annotated[float, BeforeValidator(parse_duration)]
 """Seconds, also written as 90s or 10m."""
 
 
+def read_yaml(flag: str, path: str) -> Any:
+    """Return the content of a YAML file that an option names. Raises InputError."""
+    import yaml
+
+    try:
+        return yaml.safe_load(Path(path).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{flag}: {path!r} cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{flag}: {path!r} is not YAML: {' '.join(str(error).split())}") from None
+
+
 def grace_field(seconds: int) -> Any:
     """Return the field `AgentOptions.grace` with another default."""
     return flag(
@@ -51,14 +57,6 @@ def grace_field(seconds: int) -> Any:
         f"other: 90, 90s, 10m. Then the ranks end. Default: {seconds}",
         ge=5,
         value=("TIME", "a time of at least 5 seconds, such as 90s or 10m"),
-    )
-
-
-def no_session_under_mpi(distribution: str) -> str:
-    """Return why a session cannot have ranks in the places of mpirun's processes, for the user."""
-    return (
-        f"--distribution {distribution} does not work with --session, because mpirun cannot start one of its "
-        "processes again"
     )
 
 
@@ -79,7 +77,7 @@ class AgentOptions(Options):
 
     form: ClassVar[Form] = Form(
         sections={
-            "Hosts": ("remote_dir", "grace"),
+            "Hosts": "remote_dir grace",
         },
     )
 
@@ -101,7 +99,7 @@ class OtherPythonOptions(AgentOptions):
 
     form: ClassVar[Form] = Form(
         sections={
-            "Hosts": ("other_python",),
+            "Hosts": "other_python",
         },
     )
 

@@ -30,7 +30,7 @@ class GpuOptions(Options):
 
     form: ClassVar[Form] = Form(
         sections={
-            "GPUs": ("gpus_per_worker", "share_gpus", "wait_for_gpus"),
+            "GPUs": "gpus_per_worker share_gpus wait_for_gpus",
         },
     )
 

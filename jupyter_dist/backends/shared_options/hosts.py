@@ -32,7 +32,7 @@ class HostOptions(OtherPythonOptions):
 
     form: ClassVar[Form] = Form(
         sections={
-            "Hosts": ("hostfile", "python", "other_python", "rsync", "ssh_config", "ssh_port"),
+            "Hosts": "hostfile python other_python rsync ssh_config ssh_port",
         },
     )
 

@@ -9,7 +9,6 @@ import shutil
 from typing import Any
 
 from ...errors import InputError, MissingEngine
-from ..ranks.tensorflow_roles import roles
 from . import notebook_session
 from .options import SparkOptions, host_and_port
 
@@ -18,7 +17,7 @@ __all__ = ["check_spark", "found_here"]
 
 def check_spark(world_size: int, asked: SparkOptions) -> list[str]:
     """Return warnings. Raises InputError, and MissingEngine with what to install."""
-    roles(world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+    asked.check_roles(world_size)
     if asked.on_driver:
         return []
     if importlib.util.find_spec("pyspark") is None:

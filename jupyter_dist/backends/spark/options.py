@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 from ...cluster_form import Form
 from ...errors import InputError
 from ...option_fields import flag
-from ..ranks.tensorflow_roles import Chief, Evaluator, ParameterServers
+from ..ranks.tensorflow_roles import RoleOptions
 from ..shared_options.agent import AgentOptions, Duration, Line, grace_field
 from ..shared_options.gpus import GpuOptions
 from . import notebook_session
@@ -53,14 +53,13 @@ def _conf(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
-class SparkOptions(AgentOptions, GpuOptions):
+class SparkOptions(AgentOptions, GpuOptions, RoleOptions):
     """Options of the backend `spark`."""
 
     form: ClassVar[Form] = Form(
         first=("master", "np", "gpus_per_worker", "python", "conf"),
         sections={
-            "Session": ("wait_for_slots", "driver_address", "on_driver"),
-            "Roles of TensorFlow": ("ps", "chief", "evaluator"),
+            "Session": "wait_for_slots driver_address on_driver",
         },
     )
 
@@ -108,9 +107,6 @@ class SparkOptions(AgentOptions, GpuOptions):
         value=("HOST[:PORT]", "a host, or a host and a port"),
     )
     grace: Duration = grace_field(60)
-    ps: ParameterServers = 0
-    chief: Chief = False
-    evaluator: Evaluator = False
 
     @classmethod
     def meant_by(cls, np: int) -> dict[str, Any]:

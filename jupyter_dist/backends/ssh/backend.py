@@ -13,7 +13,6 @@ from ...job import Job, Poll
 from ..hosted import Hosted, Hosting
 from ..interface import Capabilities, Handle, Options
 from ..ranks.placement import environments, places
-from ..ranks.tensorflow_roles import roles
 from ..shared_options.hosts import check_hosts
 from .options import SshOptions
 
@@ -47,13 +46,8 @@ class Ssh:
                 "workers on each host), or with --hostfile FILE"
             )
         check_hosts(asked)
-        roles(world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
+        asked.check_roles(world_size)
         asked.check_elastic(world_size)
-        if asked.is_elastic and asked.wanted().has_roles:
-            raise InputError(
-                "--min-np and --max-np are for Horovod, and ranks of Horovod have no TensorFlow "
-                "roles. Remove these flags, or --ps, --chief and --evaluator"
-            )
         slots = sum(int(host["slots"]) for host in asked.hosts)
         if world_size > slots:
             raise InputError(

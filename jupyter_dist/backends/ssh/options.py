@@ -1,4 +1,4 @@
-"""Options of the backend."""
+"""The options of the backend `ssh`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from ...hosts.openssh import SshSettings
 from ...option_fields import flag
 from ..elastic.options import ElasticOptions
 from ..ranks.placement import RankEnvironmentOptions
-from ..ranks.tensorflow_roles import Chief, Evaluator, ParameterServers
 from ..shared_options.agent import Line
 from ..shared_options.gpus import GpuOptions
 from ..shared_options.hosts import HostOptions
@@ -23,10 +22,7 @@ class SshOptions(HostOptions, GpuOptions, ElasticOptions):
 
     form: ClassVar[Form] = Form(
         first=("np", "hosts", "python", "gpus_per_worker", "env"),
-        sections={
-            "Hosts": ("hostfile", "interface"),
-            "Roles of TensorFlow": ("ps", "chief", "evaluator"),
-        },
+        sections={"Hosts": "hostfile interface"},
     )
 
     interface: Line = flag(
@@ -37,9 +33,6 @@ class SshOptions(HostOptions, GpuOptions, ElasticOptions):
         "the interface of the ssh connection",
         value=("NAME", "the name of a network interface, such as eth1"),
     )
-    ps: ParameterServers = 0
-    chief: Chief = False
-    evaluator: Evaluator = False
 
     def settings(self) -> SshSettings:
         return dataclasses.replace(super().settings(), interface=self.interface)

@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from ...cluster_form import Form
 from ...errors import InputError
-from ...option_fields import flag
+from ...option_fields import flag, matching
 from ...worker.gpus.devices import visible_gpus
 from ..ranks.default_environment import cores
 from ..shared_options.gpus import LauncherGpuOptions
@@ -26,6 +26,7 @@ Torch's default of 30 s delays every restart.
 _MEETING = (
     "works only with --rdzv-backend static. Set the address of the rendezvous with --rdzv-endpoint HOST:PORT"
 )
+_PAIRS = "NAME=VALUE pairs such as last_call_timeout=5,join_timeout=60"
 _OUTPUT = "has no effect here, because each rank's output is in a log of its own. Read it with run.log(rank)"
 _PROGRAM = "has no effect here, because the workers run the cell. Remove it"
 _INSTEAD = {
@@ -62,24 +63,15 @@ def _processes(value: object) -> object:
     return value
 
 
-def _pairs(value: str) -> str:
-    for part in filter(None, value.split(",")):
-        if not re.fullmatch(r"\w+=[^=]+", part.strip()):
-            raise ValueError(
-                f"needs NAME=VALUE pairs such as last_call_timeout=5,join_timeout=60, got {value!r}"
-            )
-    return value
-
-
 class TorchrunOptions(LauncherHostOptions, LauncherGpuOptions):
     """Options of the backend `torchrun`, under torchrun's own names."""
 
     form: ClassVar[Form] = Form(
         first=("np", "hosts", "nproc_per_node", "max_restarts", "env"),
         sections={
-            "Nodes": ("nnodes", "standalone", "role"),
-            "Rendezvous": ("rdzv_backend", "rdzv_endpoint", "rdzv_conf", "rdzv_id"),
-            "Processes": ("monitor_interval", "shutdown_timeout", "numa_binding", "virtual_local_rank"),
+            "Nodes": "nnodes standalone role",
+            "Rendezvous": "rdzv_backend rdzv_endpoint rdzv_conf rdzv_id",
+            "Processes": "monitor_interval shutdown_timeout numa_binding virtual_local_rank",
         },
     )
     nnodes: Annotated[str, BeforeValidator(_nodes)] | None = flag(
@@ -106,7 +98,7 @@ class TorchrunOptions(LauncherHostOptions, LauncherGpuOptions):
         "HOST:PORT of the rendezvous. Default: a free port of the first host",
         metavar="HOST:PORT",
     )
-    rdzv_conf: Annotated[str, AfterValidator(_pairs)] = flag(
+    rdzv_conf: Annotated[str, matching(r"(\s*\w+=[^=,]+(,+|$))*", _PAIRS)] = flag(
         "",
         "Rendezvous settings",
         f"More settings of the rendezvous. Default: last_call_timeout={LAST_CALL_S}",

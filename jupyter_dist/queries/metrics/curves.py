@@ -33,7 +33,7 @@ __all__ = ["BAND_ABOVE", "curves", "refresh"]
 
 _METRIC = b'"metric"'
 BAND_ABOVE = 4
-"""For more ranks, the view draws the band. It draws single ranks only on request."""
+"""Largest number of ranks whose curves the view draws. For more ranks, the view draws a band around them."""
 _MAX_NAMES = 500
 _KEPT = 32
 _MOST_POINTS = 4_000_000

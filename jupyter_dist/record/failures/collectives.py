@@ -1,7 +1,7 @@
-"""Where the ranks of a run have parted: the first collective that they did not call alike. Pure.
+"""The first collective at which the ranks of a run differ. Pure.
 
-Each rank has written its last collectives (worker/rank/collectives.py). They are numbered per process group,
-so those with equal numbers belong together.
+Each rank records its latest collectives (worker/rank/collectives.py). The numbers count per process group.
+Calls of one group with the same number belong together.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Call:
     sizes: tuple[tuple[int, ...], ...]
     types: tuple[str, ...]
     waits_s: float | None
-    """How long the rank had waited in it when it wrote its record, in seconds. None: it was done."""
+    """Seconds that the rank had waited in the call when it wrote its record. None: the call had ended."""
     root: int | None = None
     """The rank that a broadcast comes from or that a reduction goes to, if the record has it."""
     numbered: bool = True
-    """Whether the number says something to the user. A tensor of Horovod has a name instead."""
+    """Whether messages show the number. A tensor of Horovod has a name instead."""
 
     @property
     def inputs(self) -> str:

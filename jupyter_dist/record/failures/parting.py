@@ -93,13 +93,13 @@ def _others(errors: Sequence[RankError]) -> tuple[str, ...]:
 def headline(
     folder: RunFolder, attempt: int, ranks: Sequence[RankState], errors: Sequence[RankError]
 ) -> str | None:
-    """Return the cause in one line, for a run whose ranks have just ended. None if it is another one."""
+    """Return one line on how the ranks of an ended run differ. None if that did not end the run."""
     cause = _cause(folder, attempt, ranks, errors)
     return None if cause is None else f"{cause.title}: {cause.what}"
 
 
 def of_running(folder: RunFolder, status: Status) -> str:
-    """Return how the ranks of a run that still runs have parted, as far as they were asked. May be empty."""
+    """Return one line on how the ranks of a running run differ. Empty if the records do not show it."""
     if status.state.ended:
         return ""
     _, taken = stacks.kept(folder)
@@ -107,7 +107,7 @@ def of_running(folder: RunFolder, status: Status) -> str:
         running = {rank.rank for rank in status.ranks if rank.state is State.RUNNING}
         records = _records(folder, status.attempt, len(status.ranks))
         if records and running - records.keys():
-            return ""  # the other ranks are about to write theirs
+            return ""  # the other ranks are about to write their records
     found = finding(folder, status, ())
     return f"{found.title}: {found.what}" if found.title else ""
 

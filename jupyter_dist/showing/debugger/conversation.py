@@ -162,7 +162,10 @@ def folded(
 
 
 def _cut(text: str) -> tuple[tuple[str, ...], int, tuple[str, ...], str]:
-    """Return the first lines, how many are left out, the last lines, and the text if some are left out."""
+    """Split a text into its first lines, the number of left-out lines, its last lines, and the whole text.
+
+    The whole text is empty if no line is left out.
+    """
     lines = text.rstrip("\n").split("\n")
     head = _fitting(lines)
     rest = lines[len(head) :]

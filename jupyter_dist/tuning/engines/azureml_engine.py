@@ -21,7 +21,8 @@ from ...backends.azureml.client import AzureMlClient
 from ...backends.azureml.jobs import CommandJob, look_at
 from ...backends.azureml.options import AzureMlOptions
 from ...backends.azureml.sweep_request import parameters_of, sweep_name
-from ...backends.azureml.workspace import MlWorkspace, NotThere
+from ...backends.azureml.workspace import MlWorkspace
+from ...backends.job_watch import NotThere
 from ...job import Job
 from ...search.dimensions import Value
 from ...search.spec import Search

@@ -10,7 +10,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from ... import folder as folders
-from ...backends.sagemaker.account import AwsAccount, InUse, NotThere
+from ...backends.job_watch import InUse, NotThere
+from ...backends.sagemaker.account import AwsAccount
 from ...backends.sagemaker.checks import region_for
 from ...backends.sagemaker.client import SageMakerClient
 from ...backends.sagemaker.jobs import look_at

@@ -89,7 +89,7 @@ def _tasks_per_node(environ: Mapping[str, str], node: str | None) -> str | None:
 
 
 def enter() -> None:
-    """Fork, and return as the rank in the child. The parent is the launcher's process and does not return."""
+    """Fork the rank. The function returns only in the child. The parent remains the launcher's process."""
     environ = os.environ
     if environ[LAUNCHER] == "horovod":
         from . import horovodrun_rank

@@ -185,7 +185,7 @@ def _annotation(kind: str, annotation: Any) -> Any:
 
 
 def reduce_slotted(obj: Any) -> Any:
-    """Reduce a field or the parameters of a dataclass, which have other slots in other Pythons."""
+    """Reduce a field or the parameters of a dataclass. Their slots differ between versions of Python."""
     slots = {name: getattr(obj, name) for name in type(obj).__slots__ if hasattr(obj, name)}
     if isinstance(slots.get("metadata"), types.MappingProxyType):
         slots["metadata"] = dict(slots["metadata"])

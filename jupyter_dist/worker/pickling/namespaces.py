@@ -100,9 +100,9 @@ class Cell:
 def function_state(
     function: Any, used: dict[str, Any], cells: tuple[Cell, ...] | None, reached: list[types.ModuleType]
 ) -> Any:
-    """Return the state of a function besides its code.
+    """Return the state of a function, without its code.
 
-    `used`: its globals that are sent. `reached`: modules that only have to be imported for it.
+    `used`: the globals that are sent with the function. `reached`: modules that the rank only has to import.
     """
     attributes = {name: getattr(function, name) for name in _OF_A_FUNCTION}
     attributes |= annotation_values.of_function(function)

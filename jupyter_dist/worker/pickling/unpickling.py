@@ -33,7 +33,7 @@ class Writer(NamedTuple):
     python: str
     """Its minor version, such as `3.11`."""
     texts: Mapping[tuple[str, str], str]
-    """The texts of its functions: file name and digest of the text → text."""
+    """The text of each function in the pickle, by its file name and the digest of the text."""
 
 
 HERE = Writer(f"{sys.version_info[0]}.{sys.version_info[1]}", {})

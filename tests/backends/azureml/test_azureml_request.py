@@ -15,7 +15,7 @@ from jupyter_dist.backends.azureml.backend import AzureMl
 from jupyter_dist.backends.azureml.environments import anonymous, environment_of
 from jupyter_dist.backends.azureml.jobs import read
 from jupyter_dist.backends.azureml.options import AzureMlOptions
-from jupyter_dist.backends.azureml.request import command_job, host_list
+from jupyter_dist.backends.azureml.request import command_job
 from jupyter_dist.backends.azureml.sweep_request import check_search, parameters_of, sweep_job
 from jupyter_dist.backends.platform_entrypoint import place_of
 from jupyter_dist.errors import InputError
@@ -254,8 +254,8 @@ def test_the_workspace_is_that_of_config_json(tmp_path: Path, monkeypatch: pytes
 
 def test_no_machine_is_idle() -> None:
     asked = AzureMlOptions(compute="c", environment="e:1", instance_count=3)
-    assert host_list(asked, 2) == [{"name": "node-0", "slots": 1}, {"name": "node-1", "slots": 1}]
-    assert host_list(asked, 7) == [{"name": f"node-{node}", "slots": 3} for node in range(3)]
+    assert asked.host_list(2) == [{"name": "node-0", "slots": 1}, {"name": "node-1", "slots": 1}]
+    assert asked.host_list(7) == [{"name": f"node-{node}", "slots": 3} for node in range(3)]
     assert command_job(asked, "n", 2, WORKSPACE, "c")["properties"]["resources"]["instanceCount"] == 2
 
 

@@ -8,7 +8,6 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,9 +23,8 @@ from jupyter_dist.worker.horovod.rendezvous_store import Store, put, wait_until_
 from tests.rigs.hosts import Hosts
 from tests.rigs.launching import ended, launch_cell, results, story
 from tests.rigs.plain_http import ask
-from tests.rigs.stopwatch import Stopwatch
+from tests.rigs.stopwatch import Stopwatch, WaitFor
 
-WaitFor = Callable[..., Any]
 needs_horovod = pytest.mark.needs("horovod", "torch")
 
 STATIC = """
@@ -206,7 +204,7 @@ def _over(folder: RunFolder) -> bool:
     [
         ({"min_np": 3}, "--min-np 3 is more than -np 2"),
         ({"max_np": 1}, "--max-np 1 is less than -np 2"),
-        ({"min_np": 1, "ps": 1}, "ranks of Horovod have no TensorFlow roles"),
+        ({"min_np": 1, "ps": 1}, "--min-np cannot be combined with --ps. Ranks of an elastic run have no"),
         ({"min_np": 0}, "greater than or equal to 1"),
         ({"reset_limit": 3}, "--reset-limit works only with --min-np or --max-np"),
         ({"elastic_timeout": 3}, "--elastic-timeout works only with --min-np or --max-np"),

@@ -133,9 +133,12 @@ def test_what_is_passed_on_is_read_by_horovodrun(monkeypatch: pytest.MonkeyPatch
     ("options", "message"),
     [
         ({"gloo": True, "mpi": True}, "--mpi cannot be combined with --gloo. Remove one of them"),
-        ({"min_np": 2, "mpi": True}, "needs Gloo. Remove --mpi"),
+        ({"min_np": 2, "mpi": True}, "--mpi cannot be combined with --min-np. An elastic run needs Gloo"),
         ({"min_np": 3, "max_np": 2}, "--min-np 3 is more than --max-np 2"),
-        ({"hosts": [{"name": "a", "slots": 1}], "host_discovery_script": "x"}, "Remove -H and --hostfile"),
+        (
+            {"hosts": [{"name": "a", "slots": 1}], "host_discovery_script": "x"},
+            "The script names the hosts, as -H",
+        ),
         (
             {"mpi_args": "--x", "gloo": True},
             "--mpi-args cannot be combined with --gloo. Gloo does not use mpirun",

@@ -205,7 +205,7 @@ def _checked(make: Callable[..., Job], options: dict[str, Any]) -> None:
         ({**ELASTIC, "min_np": 4}, "--min-np 4 is more than -np 3"),
         ({**ELASTIC, "max_np": 2}, "--max-np 2 is less than -np 3"),
         ({"min_np": 2}, "work only with --kind pytorchjob, because the pods of --kind job cannot change"),
-        ({**ELASTIC, "chief": True}, "do not work with --chief, --ps and --evaluator"),
+        ({**ELASTIC, "chief": True}, "-np cannot be combined with --chief. Ranks of an elastic run have no"),
         ({"kind": "pytorchjob", "reset_limit": 1}, "--reset-limit works only with --min-np or --max-np"),
     ],
 )

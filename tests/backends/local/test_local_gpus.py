@@ -25,9 +25,8 @@ from jupyter_dist.worker.gpus import by_local_rank, record
 from tests.rigs.hosts import Hosts
 from tests.rigs.launching import ended, launch_cell, open_files, results, story
 from tests.rigs.nvidia import FakeGpus
-from tests.rigs.stopwatch import Stopwatch
+from tests.rigs.stopwatch import Stopwatch, WaitFor
 
-WaitFor = Callable[..., Any]
 SEES = "import os; os.environ.get('CUDA_VISIBLE_DEVICES')"
 CURES = (
     "Add --wait-for-gpus to wait for them, or --share-gpus to use them now, "

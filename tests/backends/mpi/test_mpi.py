@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ from jupyter_dist.job import Job, State, Status
 from jupyter_dist.plan.run_plan import read_command_line
 from jupyter_dist.record import reader
 from tests.rigs.launching import ended, launch_cell, launcher_log, logs, only_child, results, until_up
-
-WaitFor = Callable[..., Any]
+from tests.rigs.stopwatch import WaitFor
 
 
 def program(name: str, package: str) -> pytest.MarkDecorator:

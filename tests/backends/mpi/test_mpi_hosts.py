@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,8 +18,8 @@ from jupyter_dist.record import reader
 from jupyter_dist.worker import payload as container
 from tests.rigs.hosts import Hosts, missing
 from tests.rigs.launching import ended, launch_cell, story, until_up
+from tests.rigs.stopwatch import WaitFor
 
-WaitFor = Callable[..., Any]
 TWO = ({"name": "h1", "slots": 2}, {"name": "h2", "slots": 2})
 
 

@@ -8,7 +8,7 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from jupyter_dist.job import State, Status
 from tests.rigs.hosts import Hosts, missing
 from tests.rigs.launching import ended, launch_cell, launcher_log, logs, results, story
 from tests.rigs.ports import take_port
+from tests.rigs.stopwatch import WaitFor
 
 _CGROUPS = """
 if ! mountpoint -q /sys/fs/cgroup; then
@@ -35,7 +36,6 @@ if ! mountpoint -q /sys/fs/cgroup; then
 fi
 """
 """slurmd does not start without; hosts have none."""
-WaitFor = Callable[..., Any]
 _PROGRAMS = {"slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client", "munged": "munge"}
 _PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 _LACKING = [package for program, package in _PROGRAMS.items() if not shutil.which(program, path=_PATH)]

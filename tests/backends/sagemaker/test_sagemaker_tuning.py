@@ -290,14 +290,19 @@ def test_a_parent_may_differ_as_the_service_allows() -> None:
     ("tune", "options", "more", "said"),
     [
         ({}, {}, {"HyperParameterTuningJobStatus": "InProgress"}, r"has not ended \(InProgress\)"),
-        ({"batch": ""}, {}, {}, "'batch' is missing here, .*Add --hyperparameters batch=VALUE to fix it"),
-        ({"depth": "int(1,3)"}, {}, {}, "'depth' is new, and .*Remove depth from --tune"),
+        (
+            {"batch": ""},
+            {},
+            {},
+            "'batch' is missing in this run.*Add --hyperparameters batch=VALUE to fix it",
+        ),
+        ({"depth": "int(1,3)"}, {}, {}, "'depth' is new in this run.*Remove depth from --tune"),
         ({"lr": "choice(1,2)"}, {}, {}, "'lr' was continuous in .*, and is categorical now"),
         (
             {},
             {"distribution": "torchrun"},
             {},
-            "'sagemaker_instance_type' is new, .*the same --distribution",
+            "'sagemaker_instance_type' is new in this run.*the same --distribution",
         ),
         ({}, {}, {"TrainingJobDefinition": None}, "has several algorithms"),
     ],
@@ -350,7 +355,7 @@ def test_a_tuning_begins_with_a_run_and_with_what_others_have_started(
     with pytest.raises(InputError, match="has not ended"):
         _shown(cell, {**begun, "warm_start": "sagemaker:theirs"})
     job.status = "Completed"
-    with pytest.raises(InputError, match="'y' is missing here"):
+    with pytest.raises(InputError, match="'y' is missing in this run"):
         _shown(cell, {**given, "tune": wider, "warm_start": f"{first.id}:identical"})
     both_parents = f"{first.id},sagemaker:theirs:identical"
     request = _shown(cell, {**begun, "warm_start": both_parents})

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,13 @@ from jupyter_dist.record import reader
 from jupyter_dist.record.sessions import find_session, take_end
 from tests.rigs import spark_rig
 from tests.rigs.launching import carrier_of, ended, launch_cell, logs, parent_of, results, story
+from tests.rigs.stopwatch import WaitFor
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),
     pytest.mark.skipif(spark_rig.missing() is not None, reason=str(spark_rig.missing())),
 ]
 
-WaitFor = Callable[..., Any]
 HANGS = """
 import time
 print("up", flush=True)

@@ -7,9 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,12 +17,12 @@ from jupyter_dist.record import reader
 from tests.rigs import spark_rig
 from tests.rigs.hosts import Hosts
 from tests.rigs.launching import ended, launch_cell, logs, story
+from tests.rigs.stopwatch import WaitFor
 
 pytestmark = [
     pytest.mark.skipif(spark_rig.missing() is not None, reason=str(spark_rig.missing())),
 ]
 
-WaitFor = Callable[..., Any]
 TELLS = """
 import json, os, socket, time
 names = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "X_SECRET")

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,7 @@ from jupyter_dist.showing.screens import PlainScreen
 from tests.rigs.answering import User, waiting
 from tests.rigs.hosts import Hosts, missing
 from tests.rigs.launching import ended, launch_cell, results, story
-from tests.rigs.stopwatch import Stopwatch
-
-WaitFor = Callable[..., Any]
+from tests.rigs.stopwatch import Stopwatch, WaitFor
 
 COUNT = """
 import sys, time

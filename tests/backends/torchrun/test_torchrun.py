@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,8 +20,8 @@ from jupyter_dist.record import reader
 from jupyter_dist.record.failures import failures
 from jupyter_dist.worker import payload as container
 from tests.rigs.launching import ended, launch_cell, launcher_log, logs, only_child, until_up
+from tests.rigs.stopwatch import WaitFor
 
-WaitFor = Callable[..., Any]
 pytestmark = pytest.mark.needs("torch")
 
 

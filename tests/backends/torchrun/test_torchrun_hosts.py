@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,8 +19,8 @@ from jupyter_dist.record import reader
 from jupyter_dist.worker import payload as container
 from tests.rigs.hosts import Hosts
 from tests.rigs.launching import launch_cell, story
+from tests.rigs.stopwatch import WaitFor
 
-WaitFor = Callable[..., Any]
 pytestmark = pytest.mark.needs("torch")
 
 

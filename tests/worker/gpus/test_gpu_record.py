@@ -11,7 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ from jupyter_dist.worker.gpus.devices import Gpu
 from jupyter_dist.worker.gpus.lease import GpuRequest, Lease, Refused, TooFew, standing
 from jupyter_dist.worker.gpus.record import Holder
 from tests.rigs.nvidia import FakeGpus
+from tests.rigs.stopwatch import WaitFor
 
-WaitFor = Callable[..., Any]
 HOLDER = """
 import json, os, sys
 from jupyter_dist.worker.gpus.lease import GpuRequest, Lease, Refused

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,7 @@ from jupyter_dist.record import reader
 from jupyter_dist.worker import payload as container
 from jupyter_dist.worker.launchers import launched_rank, srun_rank
 from tests.rigs.rank_maker import ranks
-
-WaitFor = Callable[..., Any]
+from tests.rigs.stopwatch import WaitFor
 
 OPEN_MPI = {
     "OMPI_COMM_WORLD_RANK": "5",

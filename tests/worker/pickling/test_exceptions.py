@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.capture.test_capture import Notebook, notebook  # noqa: F401  the fixture
+from tests.rigs.notebook_cells import Notebook
 
 CLASSES = """
 class Diverged(Exception):
@@ -63,7 +63,7 @@ if hasattr(BaseException, "add_note"):
 
 
 @pytest.mark.parametrize(("made", "asked"), ROWS, ids=[row[0] for row in ROWS])
-def test_come_back_as_they_were(notebook: Notebook, made: str, asked: str) -> None:  # noqa: F811
+def test_come_back_as_they_were(notebook: Notebook, made: str, asked: str) -> None:
     notebook.cell(CLASSES)
     there = notebook.run(f"result = {{'first': {made}, 'list': [{made}], 'loss': 0.5}}")
     notebook.cell(f"here = {made}")
@@ -74,12 +74,12 @@ def test_come_back_as_they_were(notebook: Notebook, made: str, asked: str) -> No
         assert eval(asked, {**names, "e": error}) == expected
 
 
-def test_go_out_too(notebook: Notebook) -> None:  # noqa: F811
+def test_go_out_too(notebook: Notebook) -> None:
     notebook.cell(CLASSES + "known = [Diverged(1, 2), Missing(3)]")
     assert notebook.run("result = [str(e) for e in known]") == [str(e) for e in notebook.names["known"]]
 
 
-def test_of_a_library(notebook: Notebook, monkeypatch: Any) -> None:  # noqa: F811
+def test_of_a_library(notebook: Notebook, monkeypatch: Any) -> None:
     (notebook.folder / "te_client.py").write_text(
         "class ClientError(Exception):\n  def __init__(self, response, operation):\n"
         "    super().__init__(f'{operation}: {response}'); self.response = response"

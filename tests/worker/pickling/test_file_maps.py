@@ -17,7 +17,7 @@ from jupyter_dist.backends.interface import Capabilities
 from jupyter_dist.capture import payload_size
 from jupyter_dist.start import run_start
 from jupyter_dist.worker import payload
-from tests.capture.test_capture import Notebook, notebook  # noqa: F401  the fixture
+from tests.rigs.notebook_cells import Notebook
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the mappings of a process in /proc")
 
@@ -29,7 +29,7 @@ rows[:4] = [[1, 2], [3, 4], [5, 6], [7, 8]]
 
 
 @pytest.fixture
-def cells(notebook: Notebook, tmp_path: Path) -> Notebook:  # noqa: F811
+def cells(notebook: Notebook, tmp_path: Path) -> Notebook:
     notebook.names["folder"] = tmp_path
     return notebook
 

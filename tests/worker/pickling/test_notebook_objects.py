@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from jupyter_dist.worker.pickling.reducers import torch_compile
-from tests.capture.test_capture import Notebook, notebook  # noqa: F401  the fixture
+from tests.rigs.notebook_cells import Notebook
 
 FILES = {
     "jw_tools.py": """
@@ -377,7 +377,7 @@ result = results
 
 
 @pytest.fixture
-def beside(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:  # noqa: F811
+def beside(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
     """A notebook with modules beside it; what it imports is forgotten afterwards."""
     for name, text in FILES.items():
         path = notebook.folder / name
@@ -389,7 +389,7 @@ def beside(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> Iterator[Note
         del sys.modules[name]
 
 
-def compare(notebook: Notebook, rows: list[tuple[str, str]]) -> None:  # noqa: F811
+def compare(notebook: Notebook, rows: list[tuple[str, str]]) -> None:
     """Run the cells, capture all that the expressions use, and have a rank and the notebook evaluate them."""
     for cell, _ in rows:
         notebook.cell(cell)
@@ -468,7 +468,7 @@ REFUSED = [
 
 class TestUnderWay:
     @pytest.fixture
-    def filled(self, notebook: Notebook) -> Iterator[Notebook]:  # noqa: F811
+    def filled(self, notebook: Notebook) -> Iterator[Notebook]:
         notebook.cell(
             """
             import queue, subprocess, sys, threading
@@ -507,7 +507,7 @@ class TestUnderWay:
 
 
 class TestNotes:
-    def test_are_few_however_many_objects(self, notebook: Notebook) -> None:  # noqa: F811
+    def test_are_few_however_many_objects(self, notebook: Notebook) -> None:
         notebook.cell(
             "import queue, threading\nfrom concurrent.futures import ThreadPoolExecutor\n"
             "locks = [threading.Lock() for _ in range(9)]\njobs, done = queue.Queue(), threading.Event()\n"
@@ -515,7 +515,7 @@ class TestNotes:
         )
         assert len(notebook.capture("locks, jobs, done, pool, other").notes) == 2
 
-    def test_are_none_where_nothing_differs(self, notebook: Notebook) -> None:  # noqa: F811
+    def test_are_none_where_nothing_differs(self, notebook: Notebook) -> None:
         notebook.cell(
             "import contextvars, logging, threading, weakref\nvariable = contextvars.ContextVar('v')\n"
             "log = logging.getLogger('jw')\nclass A: pass\na = A()\nref = weakref.ref(a)\n"
@@ -526,7 +526,7 @@ class TestNotes:
     @pytest.mark.needs("torch")
     def test_say_when_how_torch_compiled_is_not_found(
         self,
-        notebook: Notebook,  # noqa: F811
+        notebook: Notebook,
     ) -> None:
         notebook.cell("import torch\n@torch.compile(backend='eager')\ndef f(x): return x")
         del torch_compile._free(notebook.names["f"])["self"].fullgraph

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.capture.test_capture import Notebook, notebook  # noqa: F401  the fixture
+from tests.rigs.notebook_cells import Notebook
 
 pytestmark = pytest.mark.needs("pydantic")
 
@@ -48,7 +48,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("kind", "made"), ROWS, ids=[row[0] for row in ROWS])
-def test_are_one_class(notebook: Notebook, kind: str, made: str) -> None:  # noqa: F811
+def test_are_one_class(notebook: Notebook, kind: str, made: str) -> None:
     notebook.cell(MODELS + f"here = {made}\nKind = {kind}")
     names = notebook.names
     there: Any = notebook.run(f"result = here, {made}, Kind, type(here) is {kind}, isinstance(here, Kind)")
@@ -57,7 +57,7 @@ def test_are_one_class(notebook: Notebook, kind: str, made: str) -> None:  # noq
     assert type(there[0]) is type(there[1]) is there[2] is names["Kind"]
 
 
-def test_that_no_code_names(notebook: Notebook) -> None:  # noqa: F811
+def test_that_no_code_names(notebook: Notebook) -> None:
     notebook.cell(MODELS + "Ints = Box[int]")
     there = notebook.run(
         "import __main__\nresult = __main__.Ints(value=4), __main__.Ints is __main__.Box[int]"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.capture.test_capture import Notebook, notebook  # noqa: F401  the fixture
+from tests.rigs.notebook_cells import Notebook
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def manager() -> Iterator[Any]:
 
 
 def test_dicts_lists_and_queues_of_a_manager_are_the_notebooks_own(
-    notebook: Notebook,  # noqa: F811
+    notebook: Notebook,
     manager: Any,
 ) -> None:
     table, rows, queue, value = manager.dict(), manager.list([1]), manager.Queue(), manager.Value("i", 3)
@@ -37,7 +37,7 @@ def test_dicts_lists_and_queues_of_a_manager_are_the_notebooks_own(
 
 
 def test_a_rank_that_the_manager_does_not_reach_says_so(
-    notebook: Notebook,  # noqa: F811
+    notebook: Notebook,
     manager: Any,
     tmp_path: Path,
 ) -> None:
@@ -54,7 +54,7 @@ def test_a_rank_that_the_manager_does_not_reach_says_so(
 
 
 def test_a_manager_itself_and_one_behind_a_port_are_refused(
-    notebook: Notebook,  # noqa: F811
+    notebook: Notebook,
     manager: Any,
 ) -> None:
     from multiprocessing.managers import DictProxy, Token
@@ -87,7 +87,7 @@ def step(): return wrapped(torch.ones(1, 2))
 
 @pytest.mark.needs("torch")
 def test_models_and_groups_of_the_notebooks_process_group_are_refused(
-    notebook: Notebook,  # noqa: F811
+    notebook: Notebook,
 ) -> None:
     notebook.cell(GROUP)
     try:
@@ -116,7 +116,7 @@ def test_models_and_groups_of_the_notebooks_process_group_are_refused(
 
 
 @pytest.mark.needs("torch")
-def test_a_note_names_tensors_in_shared_memory(notebook: Notebook) -> None:  # noqa: F811
+def test_a_note_names_tensors_in_shared_memory(notebook: Notebook) -> None:
     notebook.cell("import torch\ncount = torch.zeros(3)\ncount.share_memory_()")
     assert (
         notebook.capture("result = count").notes == ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import json
 import types
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,9 +13,7 @@ from jupyter_dist.job import State
 from jupyter_dist.record import reader
 from jupyter_dist.worker.rank import main_snapshot
 from tests.rigs.launching import ended, launch_cell, logs, results, story
-from tests.rigs.stopwatch import Stopwatch
-
-WaitFor = Callable[..., Any]
+from tests.rigs.stopwatch import Stopwatch, WaitFor
 
 MANY_POOLS = """
 import multiprocessing as mp, os, signal, threading

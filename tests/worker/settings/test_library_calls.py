@@ -17,7 +17,6 @@ import pytest
 from jupyter_dist.capture import library_calls, notebook_history, ran_statements
 from jupyter_dist.capture.ran_statements import RanStatements
 from jupyter_dist.worker.settings import library_calls as on_rank
-from tests.capture.test_capture import Notebook, notebook  # noqa: F401  the fixture
 
 IMPORTS = """
 import codecs, collections.abc, copyreg, csv, functools, io, json, numbers, pickle, sqlite3

@@ -11,7 +11,8 @@ from typing import Any
 
 from ....folder import RunFolder
 from ....hosts.links.mailbox import run_key
-from ..account import AwsAccount, NotThere
+from ...job_watch import NotThere
+from ..account import AwsAccount
 from ..options import SageMakerOptions
 from .request import tuning_names
 

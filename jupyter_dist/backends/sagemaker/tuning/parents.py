@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,8 +15,10 @@ from ....errors import InputError
 from ....folder import RunFolder
 from ....record import reader
 from ....search.spec import KnownBest, Search, WarmStart
-from ..account import AwsAccount, NotThere
+from ...job_watch import NotThere
+from ..account import AwsAccount
 from ..checks import region_for
+from ..jobs import parameter
 from ..options import SageMakerOptions
 from ..request import Asked
 from .jobs import describe_tuning, find_tuning
@@ -106,21 +107,21 @@ def _check_parent(request: Mapping[str, Any], added: Mapping[str, str], told: Ma
         )
     fixed, fixed_there = {**_fixed(request), **added}, _fixed(told)
     tuned, tuned_there = dict(_kinds(request)), dict(_kinds(told))
-    same = f"{called} must have the same parameters as this one, each fixed or tuned"
+    same = f"{called} and this run must have the same parameters, each fixed or tuned"
     for name in sorted({*fixed_there, *tuned_there} - {*fixed, *tuned}):
         if name.startswith("sagemaker_"):
             cure = "Use the same --distribution and --framework"
         elif name in tuned_there:
             cure = f"Add --hyperparameters {name}=VALUE to fix it, or tune it"
         else:
-            cure = f"Add --hyperparameters {name}={_plain(fixed_there[name])}"
-        raise InputError(f"--warm-start: {name!r} is missing here, and {same}. {cure}")
+            cure = f"Add --hyperparameters {name}={parameter(fixed_there[name])}"
+        raise InputError(f"--warm-start: {name!r} is missing in this run. But {same}. {cure}")
     for name in sorted({*fixed, *tuned} - {*fixed_there, *tuned_there}):
         if name.startswith("sagemaker_"):
             cure = "Use the same --distribution and --framework, or remove --warm-start"
         else:
             cure = f"Remove {name} from {'--tune' if name in tuned else '--hyperparameters'}"
-        raise InputError(f"--warm-start: {name!r} is new, and {same}. {cure}")
+        raise InputError(f"--warm-start: {name!r} is new in this run. But {same}. {cure}")
     for name in sorted(tuned.keys() & tuned_there.keys()):
         if tuned[name] != tuned_there[name]:
             raise InputError(
@@ -130,7 +131,8 @@ def _check_parent(request: Mapping[str, Any], added: Mapping[str, str], told: Ma
     changed = [
         name
         for name, value in sorted(fixed.items())
-        if not name.startswith(("sagemaker_", "model_dir")) and _plain(value) != _plain(fixed_there.get(name))
+        if not name.startswith(("sagemaker_", "model_dir"))
+        and parameter(value) != parameter(fixed_there.get(name))
     ]
     if len(changed) > _MOST_CHANGED:
         raise InputError(
@@ -171,14 +173,6 @@ def _best_elsewhere(search: Search, described: Sequence[Mapping[str, Any]]) -> K
         value = (best.get("FinalHyperParameterTuningJobObjectiveMetric") or {}).get("Value")
         if ":" not in name or value is None or (found is not None and not search.better(value, found.value)):
             continue
-        tuned = {key: str(_plain(text)) for key, text in best.get("TunedHyperParameters", {}).items()}
+        tuned = {key: str(parameter(text)) for key, text in best.get("TunedHyperParameters", {}).items()}
         found = KnownBest(f"sagemaker:{best['TrainingJobName']}", float(value), tuned)
     return found
-
-
-def _plain(text: str | None) -> Any:
-    """Return the value of a parameter, which the SDK writes as JSON."""
-    try:
-        return None if text is None else json.loads(text)
-    except ValueError:
-        return text
