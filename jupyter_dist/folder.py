@@ -30,8 +30,6 @@ __all__ = [
     "create",
     "find",
     "find_exact",
-    "free_room",
-    "keep_room",
     "make_attempt",
     "make_private",
     "new_id",
@@ -238,18 +236,6 @@ def make_attempt(folder: RunFolder, attempt: int, world_size: int) -> None:
         make_private(folder.rank(attempt, rank).path)
 
 
-def keep_room(folder: RunFolder, world_size: int) -> None:
-    """Reserve disk space for the run's final state. Does nothing if the disk is full already."""
-    with contextlib.suppress(OSError):
-        write_bytes(folder.spare, bytes(65_536 + 1024 * world_size))
-
-
-def free_room(folder: RunFolder) -> None:
-    """Free the reserved disk space, before the final state is written."""
-    with contextlib.suppress(OSError):
-        folder.spare.unlink()
-
-
 def unwritable(path: Path, error: OSError) -> LaunchError:
     return LaunchError(
         f"cannot write the run folder {str(path)!r}: {error.strerror or error}. "
@@ -264,11 +250,20 @@ def open_private(path: Path, flags: int) -> int:
     return fd
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Replace a file. Readers see the whole old or the whole new file. Does not sync it to the disk."""
-    # Threads, processes and hosts may write at once, each into its own temporary file. The last one wins.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    fd = open_private(temporary, os.O_WRONLY | os.O_EXCL)
+def write_bytes(path: Path, data: bytes, *, prepared: bool = False) -> None:
+    """Replace a file. Readers see the whole old or the whole new file. Does not sync it to the disk.
+
+    `prepared`: write into the empty hidden file, if there is one. Only one process may do so. To make a file
+    takes a multiple of the time of a write.
+    """
+    temporary, fd = path.with_name(layout.hidden(path.name)), None
+    if prepared:
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(temporary, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    if fd is None:
+        # Threads, processes and hosts may write at once, each into its own file. The last one wins.
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        fd = open_private(temporary, os.O_WRONLY | os.O_EXCL)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(data)
@@ -278,8 +273,8 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise
 
 
-def write_json(path: Path, data: Any) -> None:
-    write_bytes(path, json.dumps(data, ensure_ascii=True).encode())
+def write_json(path: Path, data: Any, *, prepared: bool = False) -> None:
+    write_bytes(path, json.dumps(data, ensure_ascii=True).encode(), prepared=prepared)
 
 
 def check_owner(path: Path) -> None:

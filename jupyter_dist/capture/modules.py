@@ -65,7 +65,6 @@ def ship(choice: str, wanted: Iterable[str], directory: Path) -> Shipment:
     else:
         queue = [name.strip().partition(".")[0] for name in choice.split(",") if name.strip()]
         explicit = set(queue)
-    root = Path(os.path.realpath(directory))
     seen: set[str] = set()
     while queue:
         top = queue.pop(0)
@@ -76,7 +75,7 @@ def ship(choice: str, wanted: Iterable[str], directory: Path) -> Shipment:
         if top in explicit and not places:
             raise CaptureError(_unknown(top, directory))
         if top not in explicit:
-            places = [place for place in places if _is_own(place, root)]
+            places = [place for place in places if _is_own(place, directory)]
         if places:
             shipment.modules.append(top)
             queue += _take(shipment, top, places)
@@ -112,7 +111,6 @@ def stays_behind(choice: str, directory: Path) -> Callable[[str], bool]:
 
     A rank on this machine finds such a module in place. A rank on another host does not.
     """
-    root = Path(os.path.realpath(directory))
     named = {name.strip().partition(".")[0] for name in choice.split(",")}
     known: dict[str, bool] = {}
 
@@ -121,7 +119,8 @@ def stays_behind(choice: str, directory: Path) -> Callable[[str], bool]:
         if top not in known:
             spec = getattr(sys.modules.get(top), "__spec__", None)
             there = isinstance(spec, ModuleSpec) and _is_installed(spec)
-            sent = top in named or (choice == "auto" and any(_is_own(place, root) for place in _places(top)))
+            places = _places(top) if choice == "auto" else ()
+            sent = top in named or any(_is_own(place, directory) for place in places)
             known[top] = not (there or sent)
         return known[top]
 
@@ -165,8 +164,7 @@ def is_own(top: str, directory: Path) -> bool:
     file = getattr(sys.modules.get(top), "__file__", None) or ""
     if _NOT_OURS & set(file.split(os.sep)) or file.startswith(_standard_library()):
         return False  # true of most modules, and saves the lookup of their places
-    root = Path(os.path.realpath(directory))
-    return any(_is_own(place, root) for place in _places(top))
+    return any(_is_own(place, directory) for place in _places(top))
 
 
 def installed(names: Iterable[str]) -> tuple[str, ...]:
@@ -216,8 +214,11 @@ def _places(top: str) -> list[Path]:
     return []
 
 
-def _is_own(place: Path, root: Path) -> bool:
+def _is_own(place: Path, directory: Path) -> bool:
     """Return whether a file or folder is the user's: below the notebook's folder, and not installed there."""
+    if str(place).startswith(_standard_library()):
+        return False  # of most modules, and without a search for links in the notebook's path
+    root = Path(os.path.realpath(directory))
     if not place.is_relative_to(root):
         return False
     if any(place.is_relative_to(library) for library in _libraries()):

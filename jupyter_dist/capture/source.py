@@ -8,6 +8,7 @@ import shlex
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 from ..errors import CaptureError
@@ -50,22 +51,23 @@ def parse(source: str, label: str, flags: int = 0) -> Cell:
     """
     flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     filename = f"<{label}>"
-    tree = _parse(source, filename, flags)
-    if isinstance(tree, SyntaxError):
+    parsed = _parse(source, filename, flags)
+    if isinstance(parsed, SyntaxError):
         transformed = _transform(source)
         if transformed is None:
-            raise CaptureError(_describe(tree, source, label))
+            raise CaptureError(_describe(parsed, source, label))
         plain = _parse(transformed, filename, flags)
         if isinstance(plain, SyntaxError):
             raise CaptureError(_describe(plain, transformed, label))
-        _refuse_shell(plain, transformed, source, label)
-        source, tree = transformed, plain
+        _refuse_shell(plain[0], transformed, source, label)
+        source, parsed = transformed, plain
+    tree, code = parsed
     _refuse_shell(tree, source, source, label)
     scan = _Scan(filename, flags)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         scan.block(tree.body, set())
-        names = statement_names(compile(tree, filename, "exec", flags, dont_inherit=True, optimize=0))
+        names = statement_names(code)
     reads_all = bool(names.words & _OF_NAMESPACE) and _reads_namespace(tree)
     optional = (scan.reads & names.writes) - scan.needed
     return Cell(
@@ -121,12 +123,16 @@ def _reads_namespace(tree: ast.Module) -> bool:
 _OF_NAMESPACE = frozenset(("vars", "locals", "dir"))
 
 
-def _parse(source: str, filename: str, flags: int) -> ast.Module | SyntaxError:
+def _parse(source: str, filename: str, flags: int) -> tuple[ast.Module, CodeType] | SyntaxError:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the rank shows these warnings when it compiles the cell
-            compile(source, filename, "exec", flags, dont_inherit=True)
-            return ast.parse(source, filename)
+            tree = ast.parse(source, filename)
+            try:
+                return tree, compile(tree, filename, "exec", flags, dont_inherit=True, optimize=0)
+            except SyntaxError:
+                compile(source, filename, "exec", flags, dont_inherit=True)  # this error has the line's text
+                raise
     except SyntaxError as error:
         return error
     except ValueError as error:  # null bytes, lone surrogates

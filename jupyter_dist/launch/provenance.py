@@ -32,28 +32,45 @@ _known: dict[str, tuple[int, dict[str, str]]] = {}
 """Folder of modules → (the folder's mtime, the packages in it)."""
 
 
+_waiting: list[tuple[RunFolder, Path, tuple[str, ...]]] = []
+"""The runs whose provenance is still to be collected, with their folders and imports."""
+_collector: threading.Thread | None = None
+"""The thread that will take these runs."""
+
+
 def note_down(place: RunFolder, directory: Path, imports: Sequence[str]) -> None:
-    """Start a thread that writes a run's `environment.json`. Returns at once.
+    """Let a thread write a run's `environment.json`. Returns at once. Cells in a row share a thread.
 
     `directory`: the notebook's folder.
     """
-    threading.Thread(
-        target=_write, args=(place, directory, tuple(imports)), name="jupyter-dist-environment"
-    ).start()
+    global _collector
+    _waiting.append((place, directory, tuple(imports)))
+    if _collector is None or not _collector.is_alive():
+        _collector = threading.Thread(target=_collect, name="jupyter-dist-environment")
+        _collector.start()
 
 
-def _write(place: RunFolder, directory: Path, imports: Sequence[str]) -> None:
+def _collect() -> None:
+    global _collector
     threading.main_thread().join(_LATER_S)  # a script that ends is not delayed
-    found: dict[str, Any] = {
+    _collector = None  # before the runs are taken: a later run gets a thread of its own
+    runs, git = [], {}
+    with contextlib.suppress(IndexError):
+        while True:
+            runs.append(_waiting.pop(0))
+    common = {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "used": sorted({name.partition(".")[0] for name in imports}),
         "packages": packages(sys.path),
-        "git": git_state(directory),
     }
-    with contextlib.suppress(OSError):  # a removed run, or a full disk: the run continues without the file
-        if place.path.is_dir():
-            write_json(place.environment, found)
+    for place, directory, imports in runs:
+        if directory not in git:
+            git[directory] = git_state(directory)
+        used = sorted({name.partition(".")[0] for name in imports})
+        # A removed run, or a full disk: the run continues without the file.
+        with contextlib.suppress(OSError):
+            if place.path.is_dir():
+                write_json(place.environment, {**common, "used": used, "git": git[directory]})
 
 
 def packages(path: Sequence[str]) -> dict[str, str]:

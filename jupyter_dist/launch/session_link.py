@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..errors import InputError, LaunchError
-from ..folder import RunFolder, make_private
+from ..folder import RunFolder, make_private, write_json
 from ..record import reader
 from ..record.sessions import StoredSession, find_session, list_sessions, session_folder
 from ..worker.file_locks import locked
@@ -25,10 +25,12 @@ __all__ = [
     "close",
     "deliver",
     "existing",
+    "is_open",
     "kill",
     "restart",
     "starting",
     "wait_until_open",
+    "wake",
 ]
 
 _ANSWER_S = 30.0
@@ -36,6 +38,8 @@ _START_S = 120.0
 _CLOSE_S = place.EXIT_LIMIT_S + 65.0
 """The supervisor waits for exit handlers, and for a minute at most for a platform that ends its job."""
 _POLL_S = 0.002
+_LONG = 50_000
+"""Up to this length, a cell's source is sent in advance. A longer one could fill the connection."""
 _links: dict[tuple[str, int], tuple[float, channel.Channel]] = {}
 """Open connections by the session's folder and this process's id, with the time of the session's start."""
 
@@ -88,6 +92,23 @@ def ask(
     return answer
 
 
+def is_open(session: StoredSession) -> bool:
+    """Return whether this process has a connection to this session, which proves that it still runs."""
+    created, link = _links.get((str(session.path), os.getpid()), (0.0, None))
+    return link is not None and created == session.about["created"] and not is_readable(link)
+
+
+def wake(session: StoredSession, code: tuple[str, str, int]) -> None:
+    """Wake the processes of a session, because a cell follows. The ranks compile it while it is captured.
+
+    `code`: the source, the file name and the flags of the cell. Does nothing if no connection is open.
+    """
+    _, link = _links.get((str(session.path), os.getpid()), (0.0, None))
+    if link is not None and session.about.get("takes_jobs") and len(code[0]) < _LONG:
+        with contextlib.suppress(OSError):
+            link.send({"ask": "wake", "code": code})
+
+
 @contextlib.contextmanager
 def _connected(session: StoredSession) -> Iterator[channel.Channel]:
     """Connect to a session's supervisor, or use the connection of this process's last question.
@@ -121,11 +142,15 @@ def _refuse_elsewhere(session: StoredSession) -> None:
         )
 
 
-def deliver(session: StoredSession, more: Mapping[str, Any]) -> Callable[[RunFolder], None]:
+def deliver(
+    session: StoredSession, more: Mapping[str, Any]
+) -> Callable[[RunFolder, Mapping[str, Any]], None]:
     """Return the function that hands a cell to the session. It raises LaunchError and NamesChanged."""
 
-    def send(place: RunFolder) -> None:
-        whose = {"session": session.about["id"], "folder": str(place.path)}
+    def send(place: RunFolder, job: Mapping[str, Any]) -> None:
+        whose = {"session": session.about["id"], "folder": str(place.path), "job": job}
+        if not session.about.get("takes_jobs"):  # another version of jupyter-dist has started the session
+            write_json(place.job, job)
         answer = ask(session, {"ask": "cell", **whose, **more})
         if answer.get("changed"):
             raise NamesChanged(f"the names of the session {session.name!r} have changed")

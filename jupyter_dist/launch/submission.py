@@ -62,11 +62,14 @@ def dry_run(request: Request) -> dict[str, Any]:
 
 
 def launch(
-    request: Request, payload: Payload, deliver: Callable[[RunFolder], None] | None = None
+    request: Request,
+    payload: Payload,
+    deliver: Callable[[RunFolder, Mapping[str, Any]], None] | None = None,
 ) -> RunFolder:
     """Start a run. Returns as soon as its supervisor is starting.
 
-    `deliver`: hands the complete folder to a supervisor that runs already. By default a new one starts.
+    `deliver`: hands the folder and the job to a supervisor that runs already, which writes the job. By
+    default a new one starts.
 
     Raises LaunchError if the disk is full or read-only, or if the supervisor does not start. The folder is
     removed then, and nothing is left running. An interrupt also removes the folder, unless the supervisor may
@@ -79,11 +82,14 @@ def launch(
     place = _create(root, request, payload, prepared)
     # If this process is killed while it writes, the lock is free, and `clean` removes the folder.
     with remove_on_failure(place, BaseException), locked(place.resume_lock):
-        _write(place, request, payload)
+        job = _write(place, request, payload)
+        if deliver is None:
+            # The job is written last, because a folder with a job counts as a run.
+            folder.write_json(place.job, job)
     try:
         with remove_on_failure(place, DistError):
             if deliver is not None:
-                deliver(place)
+                deliver(place, job)
                 return place
             # A tuning run's environment also has the secrets of its trials.
             inherited = backends.extensions_of(backends.declared(request.backend)).inherited
@@ -164,7 +170,7 @@ def resume(place: RunFolder) -> bool:
 
 def _create(root: Path, request: Request, payload: Payload, prepared: Path | None) -> RunFolder:
     """Create the run's folder. `prepared`: a folder of `folder.prepare`, which is moved if it exists."""
-    existing = next((path for path in (root, *root.parents) if path.exists()), root)
+    existing = next(filter(os.path.exists, (root, *root.parents)), root)
     free = shutil.disk_usage(existing).free
     # In addition to the payload, a run needs space for its state and for each rank's first lines.
     needed = payload.nbytes + 64_000 + 32_000 * request.world_size
@@ -175,17 +181,19 @@ def _create(root: Path, request: Request, payload: Payload, prepared: Path | Non
         )
     for _ in range(20):
         run_id = folder.new_id()
-        if not (root / run_id).exists():
+        path = root / run_id
+        if not os.path.exists(path):
             if prepared is not None:
                 with contextlib.suppress(OSError):
                     os.utime(prepared)  # `clean` removes an old folder without a job
-                    os.rename(prepared, root / run_id)
-                    return folder.RunFolder(root / run_id)
+                    os.rename(prepared, path)
+                    return folder.RunFolder(path)
             return folder.create(root, run_id, 0 if request.search else request.world_size)
     raise LaunchError(f"no free run id in {str(root)!r}; try again.")
 
 
-def _write(place: RunFolder, request: Request, payload: Payload) -> None:
+def _write(place: RunFolder, request: Request, payload: Payload) -> dict[str, Any]:
+    """Write the files of a run without its job, which is returned as JSON."""
     run = request.run
     no_hint = run.no_hint.split(",") if run.no_hint else []
     header = {**payload.header, "no_hint": no_hint, "pdb": run.pdb, "debugpy": run.debugpy}
@@ -196,8 +204,7 @@ def _write(place: RunFolder, request: Request, payload: Payload) -> None:
         folder.write_bytes(target, shipped.data)
     if run.name or run.run_tags or run.note:
         run_labels.change(place, run.name, run.run_tags, run.note)
-    # The job is written last, because a folder with a job counts as a run.
-    folder.write_json(place.job, _job(request, place.id, payload).to_json())
+    return _job(request, place.id, payload).to_json()
 
 
 def _job(request: Request, run_id: str, payload: Payload | None) -> Job:

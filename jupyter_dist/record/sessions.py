@@ -58,7 +58,7 @@ def find_session(name: str) -> StoredSession | None:
     try:
         if os.stat(path).st_uid != os.geteuid():
             return None
-        about = json.loads((path / place.ABOUT).read_bytes())
+        about = _read(path, place.ABOUT)
         return StoredSession(path, about) if _lives(about) else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
@@ -67,15 +67,21 @@ def find_session(name: str) -> StoredSession | None:
 def known_names(session: StoredSession) -> dict[str, Any] | None:
     """Return what is known of the names of a session's ranks; None if its supervisor must be asked.
 
-    The file changes at the end of each cell. The supervisor checks its `number` when the next cell arrives.
+    A cell that changes the names also changes the file, at its end. The supervisor checks the `number` of the
+    file when the next cell arrives.
     """
-    if not session.is_here or session.about["runs"] is not None or session.about["queued"]:
+    if not session.is_here:
         return None
     try:
-        known: dict[str, Any] = json.loads((session.path / place.NAMES).read_bytes())
+        known: dict[str, Any] = _read(session.path, place.NAMES)
         return known if known["session"] == session.about["id"] else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def _read(folder: Path, name: str) -> Any:
+    with open(f"{folder}{os.sep}{name}", "rb", 0) as file:  # each cell does this, and pathlib is slow
+        return json.loads(file.read())
 
 
 def _lives(about: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,12 +50,27 @@ def origin_in(shell: Any) -> Origin:
     if notebook is not None and os.path.isfile(notebook):
         directory = Path(notebook).absolute().parent
     numbers = getattr(shell.compile, "_filename_map", {})
-    labels = {filename: f"In[{number}]" for filename, number in numbers.items()}
     # IPython 9 increments its counter before it runs a cell. Earlier versions do so after it.
     number = shell.execution_count
     if number not in numbers.values():
         number = max(1, number - 1)
-    return Origin(f"In[{number}]", directory, notebook, labels, shell.compile.flags)
+    return Origin(f"In[{number}]", directory, notebook, _Labels(numbers), shell.compile.flags)
+
+
+class _Labels(Mapping[str, str]):
+    """The labels of a notebook's cells by their file names. A long notebook has many, and a run needs few."""
+
+    def __init__(self, numbers: Mapping[str, int]) -> None:
+        self._numbers = numbers
+
+    def __getitem__(self, filename: str) -> str:
+        return f"In[{self._numbers[filename]}]"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
 
 
 def _notebook(shell: Any) -> str | None:

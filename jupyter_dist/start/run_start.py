@@ -72,7 +72,7 @@ def launch_payload(
     source: str,
     origin: Origin,
     session: Mapping[str, Any],
-    deliver: Callable[[RunFolder], None] | None,
+    deliver: Callable[[RunFolder, Mapping[str, Any]], None] | None,
 ) -> Run:
     """Start the run of a session's cell. `session`: see `Job.session`. `deliver`: see `submission.launch`."""
     request = dataclasses.replace(_request(plan, source, origin), session=session)
@@ -243,7 +243,7 @@ def _launch(
     payload: payload_builder.Payload,
     request: submission.Request,
     directory: Path,
-    deliver: Callable[[RunFolder], None] | None = None,
+    deliver: Callable[[RunFolder, Mapping[str, Any]], None] | None = None,
 ) -> Run:
     from ..showing.run import Run
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import time
@@ -107,7 +108,10 @@ def cell_in_session(
     if found is None:
         found = check_session(plan, given)
         if found is not None and origin.line is not None and not origin.argv:
-            session_plan.keep(origin.line, session_plan.CheckedPlan(plan, given, found))
+            checked = session_plan.CheckedPlan(_plan_of(found, plan), given, found)
+            session_plan.keep(origin.line, checked)
+    if found is not None:
+        session_link.wake(found, (source, f"<{origin.label}>", origin.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
     code = _of_cell(source, namespace, origin)
     return _start(plan, given, origin, source.removeprefix("\n"), code, found)
 
@@ -244,6 +248,10 @@ def _plan_of(found: StoredSession, plan: Plan) -> Plan:
 
     Ranks on hosts may have another Python: the options say so.
     """
+    own = plan.backend
+    if not own.capabilities.exchanges and own.name == found.about["backend"]:
+        fits = plan.world_size == found.world_size
+        return plan if fits else dataclasses.replace(plan, world_size=found.world_size)
     backend = backends.load(found.about["backend"])
     if backend.capabilities.exchanges:
         options = backend.options(**found.about["options"])

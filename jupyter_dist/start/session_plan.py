@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import clusters
+from ..launch import session_link
 from ..plan.run_plan import Plan
 from ..record.sessions import StoredSession, find_session
 from . import session_default
@@ -18,7 +19,10 @@ _MOST = 16
 
 @dataclass(frozen=True)
 class CheckedPlan:
-    """A plan that suits a session, which runs already. `given`: the values of the flags."""
+    """A plan that suits a session, which runs already. `given`: the values of the flags.
+
+    `session`: as it was when the plan was made.
+    """
 
     plan: Plan
     given: Mapping[str, Any]
@@ -46,6 +50,8 @@ def recall(line: str) -> CheckedPlan | None:
     kept = _kept.get((line, session_default.get()))
     if kept is None or clusters.used() is not None:
         return None
+    if session_link.is_open(kept.session):
+        return kept
     found = find_session(kept.session.name)
     if found is None or found.about["id"] != kept.session.about["id"]:
         return None

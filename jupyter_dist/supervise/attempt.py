@@ -219,7 +219,10 @@ class Attempt:
         self._cursor = poll.cursor
         if self._context.able.outlives:
             self._writer.note(cursor=poll.cursor)
-        self._writer.update(**changes)
+        if poll.state.ended and self._context.ends_at_once:
+            self._writer.note(**changes)
+        else:
+            self._writer.update(**changes)
         self._poll = poll
         if poll.state.ended:
             self._go(Event.ENDED)

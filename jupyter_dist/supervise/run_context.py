@@ -32,6 +32,8 @@ class RunContext:
     poll_interval_s: float
     grace_s: float
     """How long the supervisor retries calls with temporary failures."""
+    ends_at_once: bool = False
+    """Whether the final state is written right after the ranks' end, because nothing has to be released."""
     changes: FileChanges = field(default_factory=FileChanges)
     """Change events of the files that ranks write."""
 

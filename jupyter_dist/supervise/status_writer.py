@@ -14,7 +14,7 @@ from typing import TextIO
 from ..folder import RunFolder, write_bytes
 from ..job import RankState, Status
 
-__all__ = ["StatusWriter", "log", "open_log"]
+__all__ = ["StatusWriter", "free_room", "keep_room", "log", "open_log"]
 
 _HEARTBEAT_S = 2.0
 
@@ -89,6 +89,18 @@ class StatusWriter:
         except OSError as error:
             return isinstance(error, FileNotFoundError)
         return False
+
+
+def keep_room(folder: RunFolder, world_size: int) -> None:
+    """Reserve disk space for the run's final state. Does nothing if the disk is full already."""
+    with contextlib.suppress(OSError):
+        write_bytes(folder.spare, bytes(65_536 + 1024 * world_size))
+
+
+def free_room(folder: RunFolder) -> None:
+    """Free the reserved disk space, before the final state is written."""
+    with contextlib.suppress(OSError):
+        folder.spare.unlink()
 
 
 def open_log(path: Path) -> None:

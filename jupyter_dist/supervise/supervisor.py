@@ -29,7 +29,7 @@ if __name__ == "__main__":
     gc.disable()  # until the end of the imports below: they leave nothing to collect
 
 from .. import backends
-from ..folder import RunFolder, free_room, keep_room, make_attempt
+from ..folder import RunFolder, make_attempt
 from ..job import Job, RankState, State, Status, Supervisor, Verdict
 from ..processes import forking
 from ..processes.leftovers import end_leftovers
@@ -48,7 +48,7 @@ from .requests import Requests
 from .retry import RetriedCall
 from .run_context import Outcome, RunContext
 from .session import server
-from .status_writer import StatusWriter, log, open_log
+from .status_writer import StatusWriter, free_room, keep_room, log, open_log
 from .wakeup import Wakeup
 
 __all__ = ["main", "supervise"]

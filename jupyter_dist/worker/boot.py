@@ -145,7 +145,7 @@ def move(rank_folder: Path) -> None:
     flush()
     _open_output(rank_folder)
     stacks_file.open_in(rank_folder, STACK_SIGNAL)
-    _open_handler_note(rank_folder)
+    _open_handler_note(rank_folder, is_new=True)
     events.close()
     _open_events(rank_folder)
     _take_requests()
@@ -218,10 +218,13 @@ def _signals() -> None:
     )
 
 
-def _open_handler_note(rank_folder: Path) -> None:
+def _open_handler_note(rank_folder: Path, *, is_new: bool = False) -> None:
+    """Say in this folder whether the rank has its own handler. `is_new`: the folder says nothing yet."""
     global _handler_note
     _handler_note = rank_folder / layout.SIGTERM_HANDLER
-    _tell_of_handler(signal.getsignal(signal.SIGTERM))
+    handler = signal.getsignal(signal.SIGTERM)
+    if not (is_new and handler is _terminate):
+        _tell_of_handler(handler)
 
 
 def _note_handlers() -> None:

@@ -13,6 +13,7 @@ could have written it. This module needs only the standard library and cloudpick
 
 from __future__ import annotations
 
+import contextlib
 import io
 import mmap
 import os
@@ -71,14 +72,23 @@ class UntrustedContainer(ContainerError):
     """Another user owns the container or could have written it. It is never loaded."""
 
 
-def write(path: Path, header: Mapping[str, Any], body: bytes, buffers: Sequence[memoryview] = ()) -> int:
+def write(
+    path: Path,
+    header: Mapping[str, Any],
+    body: bytes,
+    buffers: Sequence[memoryview] = (),
+    prepared: Path | None = None,
+) -> int:
     """Write a container and return its size in bytes. Readers see the complete container or none.
+
+    `prepared`: a file to use, if it exists. By default it is the hidden file that the folder of a session's
+    cell has. To make a file takes longer than to write into it.
 
     The files get mode 0600, independent of the umask. An OSError, such as a full disk, passes through. Then
     no partial file remains.
     """
     places, end = _places(buffers)
-    seal = _seal()
+    seal = _seal() if buffers else None
     full = {
         "version": VERSION,
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
@@ -86,21 +96,21 @@ def write(path: Path, header: Mapping[str, Any], body: bytes, buffers: Sequence[
         "body": len(body),
         "buffers": places,
         "read_only": [i for i, view in enumerate(buffers) if view.readonly],
-        "seal": seal if buffers else None,
+        "seal": seal,
     }
     head = pickle.dumps(full, protocol=5)
     aside = path.with_suffix(layout.BUFFERS)
     temporaries: list[tuple[Path, Path]] = []
     try:
-        if buffers:
+        if seal is not None:
             # The buffers are written first. If the header can be read, its buffers can be mapped.
-            with _new(aside, temporaries) as file:
+            with _new(aside, temporaries, None) as file:
                 file.write(seal)
                 for (offset, _), view in zip(places, buffers, strict=True):
                     file.seek(offset)
                     file.write(view)
                 file.truncate(end)
-        with _new(path, temporaries) as file:
+        with _new(path, temporaries, prepared or path.with_name(layout.hidden(path.name))) as file:
             file.write(head)
             file.write(body)
         for temporary, final in temporaries:
@@ -112,10 +122,16 @@ def write(path: Path, header: Mapping[str, Any], body: bytes, buffers: Sequence[
     return len(head) + len(body) + (end if buffers else 0)
 
 
-def write_value(path: Path, value: Any, trace: Trace | None = None, reader: Writer = HERE) -> int:
+def write_value(
+    path: Path,
+    value: Any,
+    trace: Trace | None = None,
+    reader: Writer = HERE,
+    prepared: Path | None = None,
+) -> int:
     """Write a rank's result as a container and return its size in bytes. `trace` gets the names in it.
 
-    `reader`: the notebook's Python, which may be another version.
+    `reader`: the notebook's Python, which may be another version. `prepared`: see `write`.
 
     Raises any exception of the value's pickling. Then nothing is written.
     """
@@ -130,7 +146,7 @@ def write_value(path: Path, value: Any, trace: Trace | None = None, reader: Writ
     header: dict[str, Any] = {"kind": "result"}
     if places is not None:
         header["texts"] = [(file, text) for (file, _), text in places.texts.items()]
-    return write(path, header, dumped.body, dumped.buffers)
+    return write(path, header, dumped.body, dumped.buffers, prepared)
 
 
 def read_header(path: Path) -> dict[str, Any]:
@@ -186,7 +202,7 @@ def rewrite_header(path: Path, target: Path, more: Mapping[str, Any]) -> None:
         if header["buffers"]:
             made.append((target.with_suffix(layout.BUFFERS),) * 2)
             link_or_copy(aside, target.with_suffix(layout.BUFFERS))
-        with _new(target, made) as new:
+        with _new(target, made, None) as new:
             new.write(pickle.dumps({**header, **more}, protocol=5))
             new.write(body)
         os.replace(*made[-1])
@@ -207,7 +223,7 @@ def link_or_copy(path: Path, target: Path) -> None:
         target.chmod(0o600)
 
 
-def load(path: Path, *, main: dict[str, Any] | None = None) -> Any:
+def load(path: Path, *, main: dict[str, Any] | None = None, header: Mapping[str, Any] | None = None) -> Any:
     """Load the value in the container.
 
     On a rank, `main` is the namespace in which the notebook's functions find their globals. The names that
@@ -215,10 +231,15 @@ def load(path: Path, *, main: dict[str, Any] | None = None) -> Any:
     Classes that the kernel already has stay unchanged, so loading changes nothing in the notebook. The names
     of a payload's second part are added to `main` when the rank asks for them.
 
+    `header`: that of the container, if the caller has read it.
+
     Raises ContainerError, UntrustedContainer, and any exception of unpickling.
     """
     with _open(path) as file:
-        header = _header(file, path)
+        if header is None:
+            header = _header(file, path)
+        else:
+            file.seek(-header["body"], os.SEEK_END)
         buffers = _buffers(path.with_suffix(layout.BUFFERS), header)
         writer = writer_of(header)
         if main is None or "unnamed" not in header:
@@ -249,7 +270,12 @@ def _seal() -> bytes:
     return f"jupyter-dist buffers {secrets.token_hex(16)}".encode().ljust(_ALIGN, b"\n")
 
 
-def _new(path: Path, made: list[tuple[Path, Path]]) -> io.BufferedWriter:
+def _new(path: Path, made: list[tuple[Path, Path]], prepared: Path | None) -> io.BufferedWriter:
+    if prepared is not None:
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(prepared, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW)
+            made.append((prepared, path))
+            return os.fdopen(fd, "wb")
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     # A symbolic link at this path is not followed. A file of an earlier process is replaced.
     temporary.unlink(missing_ok=True)

@@ -26,8 +26,8 @@ def start_ticks(pid: int) -> int | None:
     https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
     """
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            stat = file.read()
+        with open(f"/proc/{pid}/stat", "rb", 0) as file:
+            stat = file.read(4096)
     except OSError:
         if os.path.isdir("/proc/self"):
             return None

@@ -8,7 +8,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +28,7 @@ from jupyter_dist.launch import session_link
 from jupyter_dist.record import reader
 from jupyter_dist.record.sessions import find_session, list_sessions, session_folder
 from jupyter_dist.start import session_default
+from jupyter_dist.worker import layout
 from jupyter_dist.worker.file_locks import try_lock
 from jupyter_dist.worker.session import channel, place
 from tests.conftest import Kernel
@@ -301,6 +302,55 @@ def test_a_cell_moves_the_folder_that_its_session_has_made(
         assert folder.stat().st_mode & 0o777 == 0o700
     notebook.plain("%dist close")
     assert not made.exists()
+
+
+def test_a_cell_uses_the_files_that_its_session_has_made(
+    notebook: Notebook, wait_for: Callable[..., Any]
+) -> None:
+    notebook.cell("1", "--session -np 2")
+    made = RunFolder(session_folder("main") / place.NEXT)
+    for code in ("2", "raise ValueError('planted')", "lambda: open"):
+        wait_for(made.path.is_dir, "the folder of the next cell")
+        prepared = {
+            path.name.lstrip("."): path.stat().st_ino for path in made.path.iterdir() if path.is_file()
+        }
+        room = made.rank(0, 0).path / layout.hidden(layout.ERROR)
+        result = room.stat().st_ino
+        (notebook.fails if "planted" in code else notebook.cell)(code)
+        folder = next(iter(runs()))
+        files = {path for path in folder.path.rglob("*") if path.is_file()}
+        assert not [path for path in files if path.name.startswith(".")]
+        inodes = {path.name: path.stat().st_ino for path in files if path.parent == folder.path}
+        assert {name: inodes[name] for name in prepared} == prepared
+        end = folder.rank(0, 0).error if "planted" in code else folder.rank(0, 0).result
+        assert end.stat().st_ino == result
+        assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+
+
+def test_a_warning_of_the_compiler_is_in_the_log_of_its_cell_once(notebook: Notebook) -> None:
+    for line in ("--session -np 1", "--session", "--session"):
+        run = notebook.cell("assert (1, 'always true')", line)
+        assert run.log(0).count("SyntaxWarning") == 1
+
+
+def test_a_session_that_is_closed_with_the_packet_of_a_cell_stops_the_cell(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, wait_for: Callable[..., Any]
+) -> None:
+    notebook.cell("import time", "--session -np 1")
+    send = channel.Channel.send
+
+    def both(link: channel.Channel, message: Mapping[str, Any]) -> None:
+        if message.get("ask") != "cell":
+            send(link, message)
+            return
+        link.sock.sendall(b"".join(json.dumps(each).encode() + b"\n" for each in (message, {"ask": "close"})))
+
+    monkeypatch.setattr(channel.Channel, "send", both)
+    run = notebook.cell("time.sleep(1000)", "--session --detach")
+    wait_for(lambda: reader.status(run.folder).state.ended, "the end of the cell")
+    status = reader.status(run.folder)
+    assert (status.state, status.reason) == (State.STOPPED, "the session ends: a user has closed it")
+    wait_for(lambda: list_sessions() == [], "the end of the session")
 
 
 def test_an_idle_session_ends(notebook: Notebook, wait_for: Callable[..., Any]) -> None:

@@ -86,7 +86,7 @@ class CellCaller:
         prepare: Callable[[Request], Preparation],
     ) -> None:
         """`to_close`: returns the ranks that close their process groups first. `prepare`: see `Recovery`."""
-        self._request, self._ranks = request, ranks
+        self.request, self._ranks = request, ranks
         self._look, self._fileno = look, fileno
         self._to_close, self._prepare = to_close, prepare
         self._closing: set[int] | None = None
@@ -123,6 +123,25 @@ class CellCaller:
             call.fail(failure_of(error))
         return call
 
+    def begin_at_once(self) -> None:
+        """Send the cell to its ranks, if they are on this machine and the cell has to wait for nothing.
+
+        The attempt's `submit` and `poll` do the rest.
+        """
+        ranks = self._ranks
+        if not ranks.processes.here or not ranks.ready(self.request.ranks):
+            return
+        try:
+            self._submit(0)
+            self._try_to_begin()
+        except LaunchError:  # the attempt meets and reports it again
+            pass
+
+    def leave_cores(self) -> None:
+        """Leave the cores to the ranks, which have just received the cell: there may be too few for all."""
+        if self._running:
+            select.select([self._fileno], [], [], _RANKS_FIRST_S)
+
     def look(self) -> None:
         self._look()
 
@@ -136,25 +155,25 @@ class CellCaller:
         pass  # the ranks stay
 
     def _submit(self, attempt: int) -> dict[str, Any]:
-        dead = self._ranks.dead(self._request.ranks)
-        if dead and self._request.restart == "never":
+        dead = self._ranks.dead(self.request.ranks)
+        if dead and self.request.restart == "never":
             raise LaunchError(
                 f"{_named(dead)} of the session {'has' if len(dead) == 1 else 'have'} ended. Run the cell "
                 "with --session-restart rank to start a fresh rank in its place"
             )
         if dead:
             everyone = range(len(self._states))
-            self._ranks.replace(everyone if self._request.restart == "all" else dead)
+            self._ranks.replace(everyone if self.request.restart == "all" else dead)
         self._check_needs()
-        ranks = self._request.ranks
-        self._ranks.processes.stage(self._request.folder, ranks, self._ranks.to_call_first(ranks))
+        ranks = self.request.ranks
+        self._ranks.processes.stage(self.request.folder, ranks, self._ranks.to_call_first(ranks))
         return {"session": True}
 
     def _check_needs(self) -> None:
         """Raise LaunchError if a rank has lost a name since the kernel chose what the payload contains."""
-        for rank in self._request.ranks:
+        for rank in self.request.ranks:
             kept = self._ranks.all[rank]
-            lost = sorted(self._request.needs - (kept.names.keys() & (kept.sent.keys() | kept.assigned)))
+            lost = sorted(self.request.needs - (kept.names.keys() & (kept.sent.keys() | kept.assigned)))
             if lost:
                 why = "was replaced" if kept.fresh else f"lost {', '.join(lost)}"
                 raise LaunchError(
@@ -172,12 +191,12 @@ class CellCaller:
             except LaunchError as error:
                 why = str(error)
         if why is not None:
-            ranks = RankState.all(self._request.job.world_size, State.STOPPED)
+            ranks = RankState.all(self.request.job.world_size, State.STOPPED)
             return Poll(State.FAILED, ranks, self._ranks.pids, detail=why, final=True)
         state = RankState.overall(self._states) if self._running else State.PENDING
-        if not self._running and self._ranks.dead(self._request.ranks):
+        if not self._running and self._ranks.dead(self.request.ranks):
             self._running, state = True, State.FAILED
-            for rank in self._request.ranks:
+            for rank in self.request.ranks:
                 ended = self._ranks.all[rank].state
                 if ended.state.ended:
                     self._over(rank, State.FAILED, exit_code=ended.exit_code, signal=ended.signal)
@@ -188,9 +207,9 @@ class CellCaller:
         return Poll(state, tuple(self._states), self._ranks.pids, detail=detail)
 
     def _try_to_begin(self) -> None:
-        if not self._ranks.ready(self._request.ranks):
+        if not self._ranks.ready(self.request.ranks):
             return
-        if not self._ranks.processes.staged(self._request.folder):
+        if not self._ranks.processes.staged(self.request.folder):
             self._waits = "the cell's files are on their way to the hosts"
             return
         if not self._groups_are_closed():
@@ -198,11 +217,11 @@ class CellCaller:
         if self._checks is None:
             self._checks = {}
             names = self._sent_again()
-            for rank in self._request.ranks if names else ():
-                self._ranks.send(rank, {"do": "check", "of": self._request.folder.id, "names": names})
+            for rank in self.request.ranks if names else ():
+                self._ranks.send(rank, {"do": "check", "of": self.request.folder.id, "names": names})
             if not names:
-                self._checks = {rank: [] for rank in self._request.ranks}
-        if len(self._checks) == len(self._request.ranks):
+                self._checks = {rank: [] for rank in self.request.ranks}
+        if len(self._checks) == len(self.request.ranks):
             self._begin()
 
     def _groups_are_closed(self) -> bool:
@@ -212,9 +231,9 @@ class CellCaller:
         group does not close is killed, but not while its host is not connected.
         """
         if self._closing is None:
-            self._closing = set(self._to_close(self._request))
+            self._closing = set(self._to_close(self.request))
             for rank in sorted(self._closing):
-                self._ranks.send(rank, {"do": "close", "of": self._request.folder.id})
+                self._ranks.send(rank, {"do": "close", "of": self.request.folder.id})
         if self._closing:
             self._waits = "the session's ranks are closing the process group that the last cell has broken"
             now = time.monotonic()
@@ -228,11 +247,11 @@ class CellCaller:
 
     def _sent_again(self) -> list[str]:
         """Return the names of the payload that a rank has already, and that it gets anew."""
-        own, ranks = self._ranks.owned(), [self._ranks.all[rank] for rank in self._request.ranks]
+        own, ranks = self._ranks.owned(), [self._ranks.all[rank] for rank in self.request.ranks]
         stay = [self._has_already(kept) for kept in ranks]
         return [
             name
-            for name in self._request.sent
+            for name in self.request.sent
             if name not in own
             and any(name in kept.sent and name not in same for kept, same in zip(ranks, stay, strict=True))
         ]
@@ -242,9 +261,9 @@ class CellCaller:
 
         The rank keeps these values with what its cells have changed in them. Other ranks may lack the names.
         """
-        sent = self._request.sent
+        sent = self.request.sent
         same = {name for name in kept.names.keys() & sent.keys() if kept.sent.get(name) == sent[name]}
-        for group in self._request.together:
+        for group in self.request.together:
             if not same.issuperset(group):
                 same -= set(group)
         return same
@@ -252,18 +271,18 @@ class CellCaller:
     def _begin(self) -> None:
         assert self._checks is not None
         mutated = {name for names in self._checks.values() for name in names}
-        for group in self._request.together:
+        for group in self.request.together:
             if mutated & set(group):
                 mutated |= set(group)
         for kept in self._ranks.all:
             kept.assigned |= mutated & kept.names.keys()
-        first = self._prepare(self._request)
+        first = self._prepare(self.request)
         own = self._ranks.owned()
-        notes = [*first.notes, *(_both_changed(name, self._request.job) for name in sorted(mutated))]
-        folder, began, processes = self._request.folder, time.time(), self._ranks.processes
+        notes = [*first.notes, *(_both_changed(name, self.request.job) for name in sorted(mutated))]
+        folder, began, processes = self.request.folder, time.time(), self._ranks.processes
         self._running = True
         messages = {}
-        for rank in self._request.ranks:
+        for rank in self.request.ranks:
             on_start = [processes.path(rank, folder, Path(each)) for each in first.on_start]
             state = self._ranks.all[rank].state
             run = processes.path(rank, folder)
@@ -281,14 +300,12 @@ class CellCaller:
                 },
                 "keep": sorted(own | self._has_already(self._ranks.all[rank])),
                 "reopen": first.reopen,
-                "tells": rank == self._request.ranks[0],
-                "notes": notes if rank == self._request.ranks[0] else (),
+                "tells": rank == self.request.ranks[0],
+                "notes": notes if rank == self.request.ranks[0] else (),
                 "on_start": on_start if rank in first.fresh else (),
             }
         for rank, message in messages.items():
             self._ranks.send(rank, message)
-        # The machine may have too few cores for the ranks and this process.
-        select.select([self._fileno], [], [], _RANKS_FIRST_S)
 
     def _stop(self, handle: Mapping[str, Any], *, kill: bool) -> None:
         self._tell(signal.SIGKILL if kill else signal.SIGTERM)
@@ -305,7 +322,7 @@ class CellCaller:
     def _tell(self, signum: int) -> None:
         """Signal the ranks that still run the cell. A rank that waits in a collective leaves it."""
         if not self._running:
-            for rank in self._request.ranks:
+            for rank in self.request.ranks:
                 self._over(rank, State.STOPPED)
             self._running = True
             return
@@ -314,11 +331,11 @@ class CellCaller:
         if signum == signal.SIGKILL:
             self._ranks.kill(running)
         for rank in running:  # a rank ignores a signal between cells, so it signals itself in its cell
-            self._ranks.send(rank, {"do": "leave", "of": self._request.folder.id, "signal": signum})
+            self._ranks.send(rank, {"do": "leave", "of": self.request.folder.id, "signal": signum})
 
     def answered(self, rank: int, message: Mapping[str, Any]) -> None:
         """Process a rank's answer."""
-        if message.get("of") != self._request.folder.id:
+        if message.get("of") != self.request.folder.id:
             return
         self.changed = True
         if "closed" in message:
@@ -340,8 +357,8 @@ class CellCaller:
             self._ranks.lost.pop(rank, None)
         for name in message["installed"]:
             kept.assigned.discard(name)
-            if name in self._request.sent:
-                kept.sent[name] = self._request.sent[name]
+            if name in self.request.sent:
+                kept.sent[name] = self.request.sent[name]
         kept.assigned |= set(message["assigned"])
         kept.assigned &= kept.names.keys()
         state = State.SUCCEEDED if code == 0 else self._how_ended(rank)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from ...backends import declared
-from ...folder import free_room, keep_room
+from ...folder import write_json
 from ...job import RankState, State, Status, Supervisor
 from ...record.file_changes import FileChanges
 from ...worker.file_locks import Lock
@@ -19,7 +20,7 @@ from ..requests import Requests
 from ..run_context import Outcome, RunContext
 from ..status_writer import StatusWriter, log
 from ..wakeup import Wakeup
-from .cell import CellCaller, Request
+from .cell import CellCaller
 
 __all__ = ["CellRun", "Session", "Waiting"]
 
@@ -30,14 +31,25 @@ _GRACE_S = 300.0
 class Waiting:
     """A cell that waits for its turn.
 
-    `ahead`: the line that says for what. `at_once`: it waits for nothing. `CellRun` then writes its state for
-    the first time, when the ranks have received the cell.
+    `ahead`: the line that says for what. `at_once`: its ranks have received it already. `CellRun` then writes
+    its state for the first time.
     """
 
     def __init__(
-        self, request: Request, lock: Lock, warm: bool, me: Supervisor, *, ahead: str, at_once: bool
+        self,
+        caller: CellCaller,
+        lock: Lock,
+        warm: bool,
+        me: Supervisor,
+        *,
+        ahead: str,
+        at_once: bool,
+        told: Mapping[str, Any] | None,
     ) -> None:
-        self.request, self.lock = request, lock
+        """`told`: the job as the kernel has sent it; None if the kernel has written it. Raises OSError."""
+        self._told = told
+        self.caller, self.request, self.lock, self.at_once = caller, caller.request, lock, at_once
+        request = self.request
         job = request.job
         ranks = RankState.all(job.world_size)
         status = Status(job.id, State.PENDING, created=job.created, warm=warm, ranks=ranks, supervisor=me)
@@ -45,7 +57,14 @@ class Waiting:
         self.requests = Requests(request.folder, job)
         self.writer.note(reason=ahead or None)
         if not at_once:
+            self.write_job()
             self.writer.write()
+
+    def write_job(self) -> None:
+        """Write `job.json`, unless it is written. The folder counts as a run from then on. Raises OSError."""
+        if self._told is not None:
+            write_json(self.request.folder.job, self._told, prepared=True)
+            self._told = None
 
     def ended(self) -> bool:
         """Write a heartbeat. Returns whether a user has stopped the cell before it began."""
@@ -91,11 +110,11 @@ class Session(Protocol):
         ...
 
     def began(self) -> None:
-        """Show that a cell runs."""
+        """Show that a cell runs, whose ranks have received it."""
         ...
 
-    def caller(self, request: Request) -> CellCaller:
-        """Return the backend of the cell's attempt."""
+    def free_room(self) -> None:
+        """Free the disk space that the session has reserved for the end of a cell."""
         ...
 
     def loss(self) -> str | None:
@@ -109,7 +128,7 @@ class CellRun:
     def __init__(self, server: Session, waiting: Waiting) -> None:
         self._server, self._waiting = server, waiting
         self.request = waiting.request
-        self.caller = server.caller(waiting.request)
+        self.caller = waiting.caller
         self._oom_kills = 0
         self._outcome: Outcome | None = None
         self.failed = False
@@ -119,6 +138,11 @@ class CellRun:
         """Run the cell until all its ranks have ended it. Blocks. `finish` writes the end."""
         job, folder, writer = self.request.job, self.request.folder, self._waiting.writer
         requests = self._waiting.requests
+        self.caller.leave_cores()
+        try:
+            self._waiting.write_job()
+        except OSError as error:  # the ranks run the cell: without a job it ends as one whose folder is gone
+            log(f"cannot write the job of {folder.id}: {error}")
         # The session's supervisor alone has the ranks: no other process can continue the cell.
         able = dataclasses.replace(declared(job.backend).capabilities, outlives=False, apart=False)
         # A rank that is killed loses its names, and has to close its groups before it reports its end.
@@ -135,6 +159,7 @@ class CellRun:
             changes=self._server.changes,
             poll_interval_s=_LONGEST_TURN_S,
             grace_s=_GRACE_S,
+            ends_at_once=True,
         )
         writer.update(reason=None)
         attempt = Attempt(context, None)
@@ -142,10 +167,11 @@ class CellRun:
         try:
             # The first turn sends the cell to the ranks. Files are written afterwards.
             attempt.tick(time.monotonic(), woken=False)
+            if not self._waiting.at_once:
+                self.caller.leave_cores()
             self._oom_kills = oom_kills()
             usage = HostUsage(str(folder.path))
             writer.beat()
-            keep_room(folder, job.world_size)
             self._server.began()
             while attempt.outcome is None:
                 self._server.look()
@@ -174,7 +200,6 @@ class CellRun:
         if self._waiting.writer.status.state.ended:
             return
         outcome = self._outcome
-        free_room(self.request.folder)
         state = State.FAILED if outcome is None else outcome.state
         reason = "the session's supervisor failed" if outcome is None else outcome.reason
         if state is State.UNWATCHED:
@@ -191,4 +216,7 @@ class CellRun:
             ended=time.time(),
             oom_killer=oom_kills() > self._oom_kills,
         )
+        if self._waiting.writer.unwritable is not None:
+            self._server.free_room()
+            self._waiting.writer.write()
         self._waiting.lock.release()

@@ -1,7 +1,8 @@
-"""The folder for the run of a session's next cell, with the files that all ranks open at once.
+"""The folder for the run of a session's next cell, with the files that the kernel and all ranks open at once.
 
-To make them is slow on a busy disk, so the supervisor does it between cells. A cell of some ranks does not
-use the folder.
+To make a file takes a multiple of the time of a write, and is slow on a busy disk. So the supervisor makes
+them between cells. Hidden files are renamed when they are complete. A cell of some ranks does not use the
+folder.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ...worker.session import place
 
 __all__ = ["NextFolder"]
 
+_OF_THE_KERNEL = (layout.RESUME_LOCK, layout.hidden(layout.PAYLOAD), layout.hidden(layout.JOB))
 _OF_A_RANK = (layout.OUTPUT, layout.EVENTS, layout.STACKS, layout.hidden(layout.ERROR))
 
 
@@ -33,9 +35,11 @@ class NextFolder:
             return
         try:
             prepare(self._incomplete, self._world_size)
+            paths = [self._incomplete.path / name for name in _OF_THE_KERNEL]
             for rank in range(self._world_size if self._here else 0):
-                for name in _OF_A_RANK:
-                    os.close(open_private(self._incomplete.rank(0, rank).path / name, os.O_WRONLY))
+                paths += [self._incomplete.rank(0, rank).path / name for name in _OF_A_RANK]
+            for path in paths:
+                os.close(open_private(path, os.O_WRONLY))
             os.rename(self._incomplete.path, self._path)  # a kernel sees the whole folder or none
         except OSError:
             shutil.rmtree(self._incomplete.path, ignore_errors=True)

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import selectors
 import signal
 import socket
 import time
@@ -25,13 +24,15 @@ from ...processes.leftovers import end_leftovers
 from ...record.file_changes import FileChanges
 from ...text.format import duration
 from ...worker.file_locks import Lock, try_lock
+from ...worker.host.machine import cores
 from ...worker.process_identity import boot_id, start_ticks
-from ...worker.session import channel, place
+from ...worker.session import place
 from ..guard import Guard
-from ..status_writer import log, open_log
+from ..status_writer import free_room, keep_room, log, open_log
 from ..wakeup import Wakeup
 from .cell import CellCaller, Request
 from .cell_run import CellRun, Waiting
+from .connections import Connections
 from .known_names import KnownNames
 from .next_folder import NextFolder
 from .ranks import Ranks
@@ -41,9 +42,9 @@ __all__ = ["Server", "serve"]
 
 _TURN_S = 1.0
 _BEAT_S = 5.0
+_SHOWN_S = 0.1
+"""After this time, the session's file says that a cell runs. Most cells of a conversation are shorter."""
 _CLOSED = "a user has closed it"
-_SEND_S = 10.0
-"""How long a process at the other end may take to read a message."""
 
 
 class Server:
@@ -64,20 +65,15 @@ class Server:
         os.environ |= {place.VARIABLE: str(path), place.ID_VARIABLE: self._id}
         self._cells: set[str] = set()
         """The ids of all cells. Processes that a warm rank has forked print into their cell's log."""
-        folder = RunFolder(path)
+        self._folder = self._logged = folder = RunFolder(path)
         make_attempt(folder, 0, job.world_size)
-        self._log = folder.supervisor_log
-        os.close(open_private(self._log, os.O_WRONLY))  # a forked rank writes its first errors there
+        # A forked rank writes its first errors there.
+        os.close(open_private(folder.supervisor_log, os.O_WRONLY))
         own = dataclasses.replace(job, id=self._id, notes=(), parameters={})
         self.job = job
-        self._selector = selectors.DefaultSelector()
-        self.ranks = Ranks(own, folder, self._forget)
+        self.ranks = Ranks(own, folder, lambda link: self._connections.forget(link))
         self._recovery = Recovery(self.ranks)
-        self._listener = channel.listen(path)
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        answers = self.ranks.processes.fileno()
-        if answers is not None:
-            self._selector.register(answers, selectors.EVENT_READ)
+        self._connections = Connections(path, self.ranks.processes.fileno(), self._take_message)
         self._waiting: list[Waiting] = []
         self._answers: list[tuple[Any, Mapping[str, Any]]] = []
         """Answers to kernels, which are sent after the ranks have received the cell."""
@@ -99,9 +95,12 @@ class Server:
         self._cells.add(folder.id)
         self._names.see(message.get("seen", {}))
         request = Request.of(folder, job, self.job.world_size, message)
-        ahead = self._ahead()
-        at_once = not ahead and self.ranks.ready(request.ranks)
-        waiting = Waiting(request, lock, self._warm, self._me, ahead=ahead, at_once=at_once)
+        fileno, recovery, ahead = self._connections.fileno(), self._recovery, self._ahead()
+        caller = CellCaller(request, self.ranks, self.look, fileno, recovery.to_close, recovery.prepare)
+        if not ahead:
+            caller.begin_at_once()
+        told = message.get("job")
+        waiting = Waiting(caller, lock, self._warm, self._me, ahead=ahead, at_once=caller.began, told=told)
         self._waiting.append(waiting)
         if self._present is not None:
             self.write()
@@ -113,7 +112,7 @@ class Server:
         return "" if not ahead else f"the session {self._name} runs {ahead[-1]} first"
 
     def run(self) -> None:
-        while not self._ending:
+        while not self._ending or (self._waiting and self._waiting[0].at_once):
             if self._waiting:
                 self._run_next()
                 continue
@@ -126,17 +125,19 @@ class Server:
                 self._ending = f"it was idle for {duration(self._idle_limit_s)}"
 
     def turn(self, seconds: float) -> None:
-        self.alarm.wait(seconds, self._selector.fileno())
+        self.alarm.wait(seconds, self._connections.fileno())
         self.look()
 
     def _run_next(self) -> None:
         waiting = self._waiting.pop(0)
         self._present = cell = CellRun(self, waiting)
         try:
-            open_log(waiting.request.folder.supervisor_log)
-            log(f"cell of the session {self._name!r}, whose supervisor is {os.getpid()}")
+            if not waiting.at_once:
+                self._log_to(waiting.request.folder)
             cell.run()
         except Exception:  # a bug, or a folder that is gone, must not end the session
+            with contextlib.suppress(OSError):
+                self._log_to(waiting.request.folder)
             log(traceback.format_exc())
             waiting.refuse("the session's supervisor could not run the cell")
             if cell.caller.began:
@@ -156,19 +157,31 @@ class Server:
                         "the session's supervisor could not write the end of the cell", State.FAILED
                     )
             with contextlib.suppress(OSError):
-                open_log(self._log)
+                self._log_to(self._folder)
+
+    def _log_to(self, folder: RunFolder) -> None:
+        if folder is self._logged:
+            return
+        open_log(folder.supervisor_log)
+        self._logged = folder
+        if folder is not self._folder:
+            log(f"cell of the session {self._name!r}, whose supervisor is {os.getpid()}")
 
     def began(self) -> None:
+        assert self._present is not None
         self._send_answers()
-        self.write()
+        with contextlib.suppress(OSError):  # a user has removed the folder: that ends the cell
+            self._log_to(self._present.request.folder)
+        if not os.path.exists(self._folder.spare):
+            keep_room(self._folder, self.job.world_size)
+        self._beaten = min(self._beaten, time.monotonic() - _BEAT_S + _SHOWN_S)
+
+    def free_room(self) -> None:
+        free_room(self._folder)
 
     @property
     def ending(self) -> str:
         return self._ending
-
-    def caller(self, request: Request) -> CellCaller:
-        fileno, recovery = self._selector.fileno(), self._recovery
-        return CellCaller(request, self.ranks, self.look, fileno, recovery.to_close, recovery.prepare)
 
     def look(self) -> None:
         """Process what has arrived, and look after the ranks. Never blocks."""
@@ -190,57 +203,24 @@ class Server:
         for waiting in [one for one in self._waiting if one.ended()]:
             self._waiting.remove(waiting)
             self.write()
-        for key, _ in self._selector.select(0):
-            if key.fileobj is self._listener:
-                self._accept()
-            elif key.data is not None:
-                self._read(key.fileobj, key.data)
+        self._connections.look()
         if ended or time.monotonic() - self._beaten > _BEAT_S:
             self.write()
 
     def loss(self) -> str | None:
         return "; ".join(filter(None, [self._recovery.loss(), self.ranks.processes.not_kept])) or None
 
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            sock, _ = self._listener.accept()
-            sock.settimeout(_SEND_S)
-            link = channel.Channel(sock)
-            if link.peer()[1] not in (-1, os.geteuid()):
-                link.close()
-                return
-            self._selector.register(link, selectors.EVENT_READ, {"link": link, "rank": None})
-
-    def _read(self, link: Any, data: dict[str, Any]) -> None:
-        try:
-            messages = link.arrived()
-        except (OSError, ValueError):
-            messages = None
-        if messages is None:
-            self._forget(link)
-            return
-        for message in messages:
-            try:
-                self._take_message(link, data, message)
-            except Exception:  # a message of another version must not end the session
-                log(f"cannot process a message:\n{traceback.format_exc()}")
-                self._forget(link)
-                return
-
-    def _forget(self, link: Any) -> None:
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(link)
-        link.close()
-
     def _take_message(self, link: Any, data: dict[str, Any], message: Mapping[str, Any]) -> None:
         if data["rank"] is not None:
             if self._present is not None:
                 self._present.caller.answered(data["rank"], message)
+        elif message.get("ask") == "wake":
+            self._wake(message["code"])
         elif "rank" in message:
             if self.ranks.join(link, int(message["rank"]), int(message["pid"])):
                 data["rank"] = int(message["rank"])
             else:
-                self._forget(link)
+                self._connections.forget(link)
         else:
             try:
                 answer = self._answer(message)
@@ -256,6 +236,13 @@ class Server:
             self._answers.append((link, answer))
             if self._present is not None or not self._waiting:
                 self._send_answers()
+
+    def _wake(self, code: Any) -> None:
+        """Let idle ranks of this machine compile the cell that follows, if they do not share their cores."""
+        size = self.job.world_size
+        if self._present is None and not self._waiting and self.ranks.processes.here and size <= cores():
+            for rank in range(size):
+                self.ranks.send(rank, {"do": "wake", "code": code})
 
     def _send_answers(self) -> None:
         while self._answers:
@@ -303,14 +290,19 @@ class Server:
             return {"error": f"the session {self._name!r} is ending: {self._ending}"}
         if message.get("session", self._id) != self._id:  # it may have other names, and other ranks
             return {"error": f"the session {self._name!r} was replaced meanwhile. Run the cell again"}
-        job = Job.from_json(json.loads(folder.job.read_bytes()))
+        told = message.get("job")
+        job = Job.from_json(json.loads(folder.job.read_bytes()) if told is None else told)
         lock = try_lock(folder.resume_lock)
         if lock is None:
             return {"error": f"another process already runs {folder.id}"}
         if message.get("number") is not None and not self._names.are(message["number"]):
             lock.release()
             return {"changed": True}
-        self.take(folder, job, lock, message)
+        try:
+            self.take(folder, job, lock, message)
+        except BaseException:
+            lock.release()
+            raise
         return {"ok": True}
 
     def about(self) -> dict[str, Any]:
@@ -330,6 +322,7 @@ class Server:
             "notebook": self.job.notebook,
             "ranks": self.ranks.about(),
             "names": self.ranks.all[0].names,
+            "takes_jobs": True,
         }
 
     def write(self) -> None:
@@ -364,7 +357,7 @@ class Server:
         released = self.ranks.end()
         end_leftovers(self._id, *self._cells)
         self.guard.release()
-        self._listener.close()
+        self._connections.close()
         told = "; ".join(filter(None, [None if self._ending == _CLOSED else self._ending, released]))
         if told:  # `%dist close` or the next cell with this name tells the user
             with contextlib.suppress(OSError):

@@ -10,6 +10,7 @@ import linecache
 import os
 import sys
 import types
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ from . import (
 if TYPE_CHECKING:  # a plain rank starts without the modules of sessions
     from ..session.kept_names import KeptNames
 
-__all__ = ["run"]
+__all__ = ["compile_ahead", "run"]
 
 _OLDEST_FORMAT, _OLDEST_IN_SESSION = 1, 2
 _TRIED_BYTES = 1_000_000
@@ -126,11 +127,15 @@ def _exit_code(error: SystemExit) -> tuple[int, bool]:
 
 
 def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kept: KeptNames | None) -> Any:
-    paths = [str(run_folder / layout.MODULES), *search_path.own(header["sys_path"], header["python"])]
+    modules = f"{run_folder}{os.sep}{layout.MODULES}"
+    paths = search_path.own(header["sys_path"], header["python"])
+    with_modules = os.path.isdir(modules)
     if kept is not None:
-        kept.enter(paths[0])
-    sys.path[:] = list(dict.fromkeys([*paths, *sys.path]))
-    shipped_modules.install(paths[0], header["origins"])
+        kept.enter(modules if with_modules else None)
+    if with_modules:
+        paths = [modules, *paths]
+        shipped_modules.install(modules, header["origins"])
+    sys.path[:] = dict.fromkeys([*paths, *sys.path])
     sys.argv = list(header["argv"])
     for filename, text in payload.shown_texts(header).items():
         # A size of None as mtime prevents linecache from looking for the file.
@@ -169,11 +174,11 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
             f"Ranks have Python {payload.HERE.python}, and the notebook has Python {header['python']}. Ranks "
             "compile the notebook's functions from their texts."
         )
-    by_local_rank.look_at(run_folder / layout.PAYLOAD, Path(paths[0]))
+    by_local_rank.look_at(run_folder / layout.PAYLOAD, Path(modules))
     settings = header.get("settings", {}) if kept is None else kept.new_settings(header)
     notebook_settings.before_names(settings)
     load = payload.load if kept is None else kept.load
-    names = load(run_folder / layout.PAYLOAD, main=main.__dict__)
+    names = load(run_folder / layout.PAYLOAD, main=main.__dict__, header=header)
     for name in header["submodules"]:
         with contextlib.suppress(Exception):  # the code that needs the module reports the error
             importlib.import_module(name)
@@ -201,14 +206,39 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
     return _run_cell(header["source"], header["filename"], header["flags"], main.__dict__)
 
 
-def _run_cell(source: str, filename: str, flags: int, namespace: dict[str, Any]) -> Any:
-    """Run the statements. The value of a last expression is the rank's result."""
+_Code = tuple[str, str, int]
+_ahead: dict[_Code, list[types.CodeType]] = {}
+"""The code of a cell that a session expects, by its source, file name and flags."""
+
+
+def compile_ahead(source: str, filename: str, flags: int) -> None:
+    """Compile a cell that this rank will probably run next. Shows no error and no warning: the cell does."""
+    _ahead.clear()
+    with contextlib.suppress(Exception):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            codes = _compiled(source, filename, flags)
+        others = [each for each in caught if each.filename != filename]
+        for each in others:  # of a thread that an earlier cell has left
+            warnings.showwarning(each.message, each.category, each.filename, each.lineno)
+        if len(others) == len(caught):
+            _ahead[source, filename, flags] = codes
+
+
+def _compiled(source: str, filename: str, flags: int) -> list[types.CodeType]:
+    """Return the statements, and a last expression as a code of its own."""
     tree = ast.parse(source, filename)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     codes = [compile(tree, filename, "exec", flags, dont_inherit=True)]
     if isinstance(last, ast.Expr):
         codes.append(compile(ast.Expression(last.value), filename, "eval", flags, dont_inherit=True))
+    return codes
+
+
+def _run_cell(source: str, filename: str, flags: int, namespace: dict[str, Any]) -> Any:
+    """Run the statements. The value of a last expression is the rank's result."""
+    codes = _ahead.pop((source, filename, flags), None) or _compiled(source, filename, flags)
     if not any(code.co_flags & inspect.CO_COROUTINE for code in codes):
         value = None
         for code in codes:
@@ -237,7 +267,13 @@ def _keep_result(rank_folder: Path, value: Any, header: Mapping[str, Any]) -> No
         text = f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
     trace = payload.Trace()
     try:
-        size = payload.write_value(rank_folder / layout.RESULT, value, trace, payload.writer_of(header))
+        size = payload.write_value(
+            rank_folder / layout.RESULT,
+            value,
+            trace,
+            payload.writer_of(header),
+            prepared=error_report.room(rank_folder),  # a rank with a result has no error
+        )
     except OSError:
         raise
     except Exception as error:

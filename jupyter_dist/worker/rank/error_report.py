@@ -16,7 +16,7 @@ from .. import debugger, layout
 from ..boot import Terminated
 from . import surroundings
 
-__all__ = ["forget_room", "keep_error", "keep_exit", "keep_room", "limited", "print_error"]
+__all__ = ["forget_room", "keep_error", "keep_exit", "keep_room", "limited", "print_error", "room"]
 
 _REPR_LIMIT = 10_000
 _ERROR_BYTES = 32_768
@@ -85,7 +85,7 @@ def keep_exit(rank_folder: Path, error: SystemExit, code: int, labels: Mapping[s
 
 
 def _write(rank_folder: Path, data: Mapping[str, Any]) -> None:
-    prepared = _prepared(rank_folder)
+    prepared = room(rank_folder)
     with open(os.open(prepared, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(json.dumps(data).encode())
         file.truncate()
@@ -112,7 +112,7 @@ def _without_the_end(error: BaseException) -> bool:
 def keep_room(rank_folder: Path) -> None:
     """Reserve the space of an `error.json`, for the case that the disk fills up."""
     with contextlib.suppress(OSError):
-        fd = os.open(_prepared(rank_folder), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(room(rank_folder), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(fd, 0, _ERROR_BYTES)
         finally:
@@ -121,10 +121,11 @@ def keep_room(rank_folder: Path) -> None:
 
 def forget_room(rank_folder: Path) -> None:
     """Free the space that `keep_room` has reserved."""
-    _prepared(rank_folder).unlink(missing_ok=True)
+    room(rank_folder).unlink(missing_ok=True)
 
 
-def _prepared(rank_folder: Path) -> Path:
+def room(rank_folder: Path) -> Path:
+    """Return the file that reserves the space of an `error.json`, if it exists."""
     return rank_folder / layout.hidden(layout.ERROR)
 
 

@@ -81,14 +81,19 @@ class KeptNames:
             and digest(space[name], space) != self._from_notebook[name]
         ]
 
-    def enter(self, modules_path: str) -> None:
-        """Take the modules of earlier cells off the search path, if the present cell has them too."""
+    def enter(self, modules_path: str | None) -> None:
+        """Take the modules of earlier cells off the search path, if the present cell has them too.
+
+        `modules_path`: the folder with the modules of the present cell; None if it has none.
+        """
+        self.installed = []
+        if modules_path is None:
+            return
         own = listing.names(modules_path)
         for path in [path for path in self._modules_paths if set(listing.names(path)) <= set(own)]:
             self._modules_paths.remove(path)
             shipped_modules.remove(path)
         self._modules_paths.append(modules_path)
-        self.installed = []
         note = self._shipped.note(modules_path)
         writer = events.writer()
         if note is not None and self.tells and writer is not None:
@@ -114,14 +119,14 @@ class KeptNames:
         before, self._objects = self._objects, now
         return objects if self._settings_are_new or before is None or before != self._objects else {}
 
-    def load(self, path: Path, *, main: dict[str, Any]) -> dict[str, Any]:
-        """Load a payload, and return its names without those of the ranks."""
+    def load(self, path: Path, *, main: dict[str, Any], header: Mapping[str, Any]) -> dict[str, Any]:
+        """Load a payload with this header, and return its names without those of the ranks."""
         self._call_first(main)
         for name in self._of_modules & self._from_notebook.keys() & main.keys():
             main[name] = self._shipped.present(main[name]) or main[name]  # after a reload
         own = {name: main[name] for name in self.keep if name in main}
         before = self._identities()
-        names: dict[str, Any] = payload.load(path, main=main)
+        names: dict[str, Any] = payload.load(path, main=main, header=header)
         main.update(own)
         is_call = {"fn", "args", "kwargs"} <= names.keys() and names.keys() <= _OF_A_CALL
         if is_call:

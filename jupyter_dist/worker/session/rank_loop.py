@@ -2,6 +2,7 @@
 
 The session's supervisor sends these messages, and the rank answers three of them:
 
+    {"do": "wake", "code": […]}   compile the source that a cell will probably have
     {"do": "check", "names": […]}      → {"changed": […]}: which of the notebook's names have changed here
     {"do": "close"}     → {"closed": true}: close the process groups, because another rank has failed
     {"do": "cell", "run", "folder", "env", "keep", "reopen"}   → {"done": exit code, …}
@@ -150,6 +151,9 @@ class _Rank:
             message = self._inbox.next()
             if message["do"] == "end":
                 return
+            if message["do"] == "wake":
+                cell.compile_ahead(*message["code"])
+                continue
             if message["do"] == "check":
                 self._link.send({"of": message["of"], "changed": self._names.changed(message["names"])})
                 continue
