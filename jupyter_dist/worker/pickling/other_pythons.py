@@ -6,6 +6,8 @@ import functools
 import sys
 from typing import Any
 
+from ..standard_library import module_names
+
 __all__ = ["Absent", "found", "is_of_python", "reduce_dispatch_method", "reduce_method"]
 
 _RENAMED = {("_thread", "lock"): "allocate_lock"}
@@ -45,7 +47,7 @@ def _refuse(cls: Any, *_: object, **__: object) -> Any:
 def is_of_python(module: str) -> bool:
     """Return whether a module belongs to the standard library of some version of Python."""
     package = module.partition(".")[0]
-    return package in sys.stdlib_module_names or package in _NEW_PACKAGES
+    return package in module_names() or package in _NEW_PACKAGES
 
 
 def found(module: str, name: str, find: Any) -> Any:

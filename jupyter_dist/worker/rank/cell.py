@@ -21,6 +21,7 @@ from ..boot import Terminated
 from ..gpus import by_local_rank
 from ..output import events
 from ..output.result_outline import outline
+from ..pickling.unpickling import syntax_of
 from ..tf_config import task
 from . import (
     collectives,
@@ -198,17 +199,18 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
     main.__dict__.update(parameters)  # parameters override the notebook's values of these names
     if kept is not None:
         kept.begin(header)
-    return _run_cell(header["source"], header["filename"], header["flags"], main.__dict__)
+    return _run_cell(header, main.__dict__)
 
 
-def _run_cell(source: str, filename: str, flags: int, namespace: dict[str, Any]) -> Any:
+def _run_cell(header: Mapping[str, Any], namespace: dict[str, Any]) -> Any:
     """Run the statements. The value of a last expression is the rank's result."""
-    tree = ast.parse(source, filename)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    codes = [compile(tree, filename, "exec", flags, dont_inherit=True)]
-    if isinstance(last, ast.Expr):
-        codes.append(compile(ast.Expression(last.value), filename, "eval", flags, dont_inherit=True))
+    filename, flags = header["filename"], header["flags"] | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    with syntax_of(header["python"]):
+        tree = ast.parse(header["source"], filename)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        codes = [compile(tree, filename, "exec", flags, dont_inherit=True)]
+        if isinstance(last, ast.Expr):
+            codes.append(compile(ast.Expression(last.value), filename, "eval", flags, dont_inherit=True))
     if not any(code.co_flags & inspect.CO_COROUTINE for code in codes):
         value = None
         for code in codes:
