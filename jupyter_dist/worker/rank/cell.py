@@ -206,7 +206,7 @@ def _run_cell(header: Mapping[str, Any], namespace: dict[str, Any]) -> Any:
     """Run the statements. The value of a last expression is the rank's result."""
     filename, flags = header["filename"], header["flags"] | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     with syntax_of(header["python"]):
-        tree = ast.parse(header["source"], filename)
+        tree = compile(header["source"], filename, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         codes = [compile(tree, filename, "exec", flags, dont_inherit=True)]
         if isinstance(last, ast.Expr):

@@ -34,10 +34,20 @@ def model(units):
 """
 CELL = """
 import sys
+import jupyter_dist as dist
 import numpy as np
+import tensorflow as tf
 
+strategy = dist.strategy()
+with strategy.scope():
+    built = model(8)
 x = np.linspace(-1, 1, 64, dtype="float32").reshape(16, 4)
-history = model(8).fit(x, x.sum(axis=1), epochs=5, verbose=0).history
+data = tf.data.Dataset.from_tensor_slices((x, x.sum(axis=1))).batch(8).repeat()
+callbacks = [
+    tf.keras.callbacks.BackupAndRestore(str(dist.checkpoint_dir() / "backup")),
+    tf.keras.callbacks.ModelCheckpoint(str(dist.checkpoint_dir() / "m.weights.h5"), save_weights_only=True),
+]
+history = built.fit(data, epochs=5, steps_per_epoch=2, verbose=0, callbacks=callbacks).history
 "{}.{}".format(*sys.version_info), Fit(8, [float(loss) for loss in history["loss"]])
 """
 
@@ -58,13 +68,15 @@ def minor(request: pytest.FixtureRequest, plane: SageMakerPlane) -> Iterator[str
 
 
 @pytest.mark.timeout(600)  # pip installs TensorFlow for the other Python, once on a machine
-def test_a_tensorflow_container_with_another_python_trains(kernel: Kernel, minor: str) -> None:
+def test_tensorflow_containers_with_another_python_train_one_model(kernel: Kernel, minor: str) -> None:
     flags = f"--role {GIVEN['role']} --instance-type {GIVEN['instance_type']}"
     image = str(GIVEN["image"]).replace("pytorch", "tensorflow")
     kernel.run("%load_ext jupyter_dist")
     kernel.run(DEFINED)
-    kernel.run(
-        f"%%distribute --backend sagemaker {flags} --image {image} --other-python -np 1 --out run\n{CELL}"
+    flags += f" --image {image} --distribution mwms --instance-count 2 -np 2 --other-python"
+    kernel.run(f"%%distribute --backend sagemaker {flags} --out run\n{CELL}")
+    seen = kernel.run(
+        "for version, fit in run.results: print(version, type(fit) is Fit, fit.fell(), end=' ')\n"
+        "print(run.results[0][1] == run.results[1][1])"
     )
-    seen = kernel.run("(version, fit), = list(run.results)\nprint(version, type(fit) is Fit, fit.fell())")
-    assert seen.stdout.split() == [minor, "True", "True"]
+    assert seen.stdout.split() == [*(2 * [minor, "True", "True"]), "True"]
