@@ -24,8 +24,7 @@ from typing import Any
 
 __all__ = ["OLDEST_PYTHON", "Refused", "main", "not_set_up", "prepare", "remove"]
 
-OLDEST_PYTHON = (3, 9)
-"""The oldest Python of a rank. The code in `agent` and `worker` runs on it."""
+OLDEST_PYTHON = (3, 9)  # of a rank: the code in `agent` and `worker` runs on it
 _LENGTHS = struct.Struct(">IQ")
 _KEEP_S = 14 * 86400
 _READY_TIMEOUT_S = 60
@@ -113,10 +112,8 @@ def _check_version(wish: dict[str, Any]) -> None:
     own, wanted = f"{sys.version_info[0]}.{sys.version_info[1]}", wish.get("version")
     if wanted in (None, own):
         return
-    why = wish["other_python"]
-    if sys.version_info[:2] < OLDEST_PYTHON:
-        oldest = ".".join(map(str, OLDEST_PYTHON))
-        why = f"Ranks need Python {oldest} or newer. Run it with Python {wanted}"
+    oldest = f"Ranks need Python {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} or newer. Run it with Python {wanted}"
+    why = oldest if sys.version_info[:2] < OLDEST_PYTHON else wish["other_python"]
     if why:
         has = f"its Python is {own} ({sys.executable}) and the notebook's is {wanted}"
         raise Refused(f"{has}. {why}", final=True)
