@@ -86,9 +86,13 @@ def test_the_oldest_python_keeps_a_session_and_explains_unions(kernel: Kernel, h
     flags = line(hosts, other_python(debian_python.OLDEST))
     kernel.run("%load_ext jupyter_dist")
     kernel.run("def plus(x: int | None = None) -> int | float: return (x or 0) + 1")
+    kernel.run("import dataclasses\n@dataclasses.dataclass(frozen=True, slots=True)\nclass Kept:\n    x: int")
     kernel.run(f"{flags} --session old\nimport sys\nkept = plus(3)")
-    kernel.run("%%distribute --session old --out run\n(*sys.version_info[:2], plus(kept))")
-    assert kernel.run("print(list(run.results))").stdout.split("\n")[0] == "[(3, 9, 5), (3, 9, 5)]"
+    kernel.run("%%distribute --session old --out run\n(*sys.version_info[:2], Kept(plus(kept)))")
+    seen = kernel.run(
+        "print(list(run.results) == [(3, 9, Kept(5))] * 2, type(run.results[0][2]) is Kept)"
+    ).stdout
+    assert seen.split() == ["True", "True"]
     failed = kernel.start("%%distribute --session old\nkept\nisinstance(1, int | str)").finish()
     assert "hint: Python 3.9 has no X | Y for types" in failed.text
     assert "line 3" in failed.text

@@ -175,7 +175,6 @@ def try_N():
         cls="C_N",
         thing="c_N",
         look="IT.get()",
-        since=(3, 10),
     ),
     Kind(
         "slots",
