@@ -170,12 +170,12 @@ $(VENV)/.azurite: $(VENV)/.test tests/rigs/made_once.py tests/rigs/azureml/azuri
 	elif [ -n "$(filter-out 0,$(JUPYTER_DIST_REQUIRE_ALL))" ]; then exit 1; \
 	else echo "skipped: the tests of Azure ML" >&2; fi
 
-# Debian's Python 3.14; kept under ~/.cache/jupyter-dist. Without it, and without another one, no test has a
-# rank with Python 3.14.
+# Debian's Python 3.9 and 3.14; kept under ~/.cache/jupyter-dist. Without them, and without others, no test has
+# a rank with these.
 $(VENV)/.pythons: $(VENV)/.python tests/rigs/made_once.py tests/rigs/debian_python.py
 	if $(BIN)/python -m tests.rigs.debian_python >/dev/null; then touch $@; \
 	elif [ -n "$(filter-out 0,$(JUPYTER_DIST_REQUIRE_ALL))" ]; then exit 1; \
-	else echo "skipped: the tests with Python 3.14" >&2; fi
+	else echo "skipped: the tests with Python 3.9 and 3.14" >&2; fi
 
 $(VENV)/.bench: $(VENV)/.test $(HOROVOD)
 	$(PIP) $(TORCH) $(TENSORFLOW) -e '.[bench]'

@@ -116,12 +116,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _chosen(words: Sequence[str]) -> list[Python]:
     """The interpreters to run."""
     by_minor = {python.minor: python for python in found(candidates())}
-    wanted = not words or debian_python.MINOR in words
-    if wanted and debian_python.MINOR not in by_minor and shutil.which("apt-get"):
+    newest = debian_python.NEWEST
+    if (not words or newest in words) and newest not in by_minor and shutil.which("apt-get"):
         try:
-            by_minor |= {python.minor: python for python in found([debian_python.made()])}
+            by_minor |= {python.minor: python for python in found([debian_python.made(newest)])}
         except (OSError, subprocess.CalledProcessError) as error:
-            print(f"Python {debian_python.MINOR} cannot be had: {error}", flush=True)
+            print(f"Python {newest} cannot be had: {error}", flush=True)
     if not words:
         here = f"{sys.version_info[0]}.{sys.version_info[1]}"
         return [python for minor, python in by_minor.items() if minor != here]
@@ -149,11 +149,13 @@ def candidates() -> list[Path]:
         if folder:
             named = [p for p in Path(folder).glob("python3.*") if re.fullmatch(r"python3\.\d+", p.name)]
             places += sorted(named)
-    return [*places, debian_python.PATH] if debian_python.PATH.exists() else places
+    return [*places, *(path for path in debian_python.PATHS.values() if path.exists())]
 
 
-def found(places: Iterable[Path]) -> list[Python]:
-    """The CPythons at these places from 3.10 on, by their version; the first one of each minor version."""
+def found(places: Iterable[Path], oldest: tuple[int, int] = (3, 10)) -> list[Python]:
+    """The CPythons at these places, by their version; the first one of each minor version.
+
+    `oldest`: of a notebook. A rank's may be older."""
     pythons: dict[str, Python] = {}
     for place in places:
         # pyenv's shims are scripts that end with an error for a version that is not chosen.
@@ -162,7 +164,7 @@ def found(places: Iterable[Path]) -> list[Python]:
         except (OSError, subprocess.SubprocessError):
             continue
         major, minor, implementation, version = done.stdout.split()
-        if implementation == "cpython" and (int(major), int(minor)) >= (3, 10):
+        if implementation == "cpython" and (int(major), int(minor)) >= oldest:
             name = f"{major}.{minor}"
             pythons.setdefault(name, Python(place, name, version))
     return sorted(pythons.values(), key=lambda python: python.order)

@@ -22,8 +22,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Refused", "main", "not_set_up", "prepare", "remove"]
+__all__ = ["OLDEST_PYTHON", "Refused", "main", "not_set_up", "prepare", "remove"]
 
+OLDEST_PYTHON = (3, 9)  # of a rank: the code in `agent` and `worker` runs on it
 _LENGTHS = struct.Struct(">IQ")
 _KEEP_S = 14 * 86400
 _READY_TIMEOUT_S = 60
@@ -111,9 +112,8 @@ def _check_version(wish: dict[str, Any]) -> None:
     own, wanted = f"{sys.version_info[0]}.{sys.version_info[1]}", wish.get("version")
     if wanted in (None, own):
         return
-    why = wish["other_python"]
-    if list(sys.version_info[:2]) < [3, 10]:
-        why = f"Ranks need Python 3.10 or newer. Run it with Python {wanted}"
+    oldest = f"Ranks need Python {OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} or newer. Run it with Python {wanted}"
+    why = oldest if sys.version_info[:2] < OLDEST_PYTHON else wish["other_python"]
     if why:
         has = f"its Python is {own} ({sys.executable}) and the notebook's is {wanted}"
         raise Refused(f"{has}. {why}", final=True)

@@ -12,9 +12,10 @@ from types import CodeType
 from typing import Any
 
 from ..errors import CaptureError
+from ..worker.pickling.source_index import future_flags
 from ..worker.pickling.used_names import statement_names
 
-__all__ = ["Cell", "parse"]
+__all__ = ["Cell", "cell_flags", "parse"]
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,19 @@ class Cell:
 
 
 @functools.lru_cache(4)
+def cell_flags(flags: int) -> int:
+    """Return the flags with which ranks compile a cell. `flags`: of the notebook's compiler."""
+    return future_flags(flags) | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+
 def parse(source: str, label: str, flags: int = 0) -> Cell:
-    """Check a cell and find its names. `flags` are the future statements of earlier cells.
+    """Check a cell and find its names. `flags` are a compiler's, with the future statements of earlier cells.
 
     Raises CaptureError for a syntax error, and for lines that only IPython's shell can run.
 
     Nobody may change the result, because a session's cell is parsed for its names and again for its payload.
     """
-    flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    flags = cell_flags(flags)
     filename = f"<{label}>"
     parsed = _parse(source, filename, flags)
     if isinstance(parsed, SyntaxError):

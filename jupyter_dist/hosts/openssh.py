@@ -22,6 +22,7 @@ __all__ = [
     "CONNECT_TIMEOUT_S",
     "EATEN",
     "LOCAL",
+    "OLDEST",
     "SshSettings",
     "bare",
     "command",
@@ -38,6 +39,8 @@ __all__ = [
 ]
 
 CONNECT_TIMEOUT_S = 10
+OLDEST = ".".join(map(str, stage_program.OLDEST_PYTHON))
+"""The oldest Python of a rank, as text. `_SCRIPT` knows it too."""
 LOCAL = "localhost"
 """The name of this machine, which needs no ssh."""
 
@@ -52,7 +55,7 @@ _SCRIPT = (
     "</dev/null 2>/dev/null); "
     'if [ "$has" = "$wanted" ]; then found=$python; '
     'elif [ -n "$has" ]; then others="$others, $python is $has"; '
-    'case "$has" in 3.[1-9][0-9]) [ -n "$other" ] || other=$python;; esac; fi; done; '
+    'case "$has" in 3.9|3.[1-9][0-9]) [ -n "$other" ] || other=$python;; esac; fi; done; '
     '[ -z "$any" ] || [ -n "$found" ] || found=$other; '
     'if [ -z "$found" ]; then echo "$word python $others"; exit 69; fi; '
     'exec "$found" -I -c '
@@ -183,8 +186,8 @@ def no_python(settings: SshSettings, others: str) -> str:
         )
     if settings.other_python:
         return (
-            f"it has no Python from 3.10 on{named} ({found}). Ranks need Python 3.10 or newer. Name one with "
-            f"--python, or install one there: `uv python install {own}` needs no root"
+            f"it has no Python from {OLDEST} on{named} ({found}). Ranks need Python {OLDEST} or newer. Name "
+            f"one with --python, or install one there: `uv python install {own}` needs no root"
         )
     return (
         f"it has no Python {own}{named} ({found}): what travels is pickled by the notebook's Python {own}, "
@@ -195,7 +198,7 @@ def no_python(settings: SshSettings, others: str) -> str:
 
 def other_python_hint(found: str) -> str:
     """Return what to add to a command, if one of the Pythons found can run ranks. Otherwise an empty text."""
-    return ". Or add --other-python" if re.search(r" is 3\.\d\d", found) else ""
+    return ". Or add --other-python" if re.search(r" is 3\.(9|\d\d)", found) else ""
 
 
 def ssh_script(folder: RunFolder, settings: SshSettings) -> Path:

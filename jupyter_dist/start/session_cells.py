@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
 import time
@@ -111,7 +110,7 @@ def cell_in_session(
             checked = session_plan.CheckedPlan(_plan_of(found, plan), given, found)
             session_plan.keep(origin.line, checked)
     if found is not None:
-        session_link.wake(found, (source, f"<{origin.label}>", origin.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
+        session_link.wake(found, (source, f"<{origin.label}>", _source.cell_flags(origin.flags)))
     code = _of_cell(source, namespace, origin)
     return _start(plan, given, origin, source.removeprefix("\n"), code, found)
 

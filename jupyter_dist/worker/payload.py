@@ -106,7 +106,7 @@ def write(
             # The buffers are written first. If the header can be read, its buffers can be mapped.
             with _new(aside, temporaries, None) as file:
                 file.write(seal)
-                for (offset, _), view in zip(places, buffers, strict=True):
+                for (offset, _), view in zip(places, buffers):
                     file.seek(offset)
                     file.write(view)
                 file.truncate(end)

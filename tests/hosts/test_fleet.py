@@ -135,7 +135,7 @@ def test_with_the_flag_too_an_old_python_is_refused(folder: RunFolder, tmp_path:
     settings = SshSettings(remote_dir=str(tmp_path / "hosts"), python=str(fake), other_python=True)
     with pytest.raises(LaunchError) as told:
         Fleet(a_job(folder), folder, HERE, settings).connect()
-    assert f"it has no Python from 3.10 on at {str(fake)!r} ({fake} is 3.8)" in str(told.value)
+    assert f"it has no Python from 3.9 on at {str(fake)!r} ({fake} is 3.8)" in str(told.value)
 
 
 def test_a_folder_that_cannot_be_made_is_told(folder: RunFolder, tmp_path: Path) -> None:

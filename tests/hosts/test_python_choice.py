@@ -47,8 +47,9 @@ def chosen(folder: Path, *versions: str, other_python: bool) -> str:
     [
         (("none", OWN), f"ran 1-{OWN} for word"),
         ((OTHER, OWN), f"ran 1-{OWN} for word"),
-        (("none", "3.9", OTHER, "3.19"), f"ran 2-{OTHER} for word"),
-        (("3.8", "3.9"), "word python , 0-3.8 is 3.8, 1-3.9 is 3.9"),
+        (("none", "3.8", OTHER, "3.19"), f"ran 2-{OTHER} for word"),
+        (("3.8", "3.9"), "ran 1-3.9 for word"),
+        (("3.7", "3.8"), "word python , 0-3.7 is 3.7, 1-3.8 is 3.8"),
         (("2.7", "3.1"), "word python , 0-2.7 is 2.7, 1-3.1 is 3.1"),
         (("none",), "word python"),
     ],
@@ -69,7 +70,7 @@ def test_without_the_flag_only_the_notebook_s_version_will_do(tmp_path: Path) ->
 def test_a_host_without_the_notebook_s_version_is_told_of_the_flag(flag: bool | None, hint: bool) -> None:
     told = openssh.no_python(openssh.SshSettings(other_python=flag), f"/p is {OTHER}")
     assert told.endswith(". Or add --other-python") == hint
-    assert not openssh.no_python(openssh.SshSettings(other_python=flag), "/p is 3.9").endswith("other-python")
+    assert not openssh.no_python(openssh.SshSettings(other_python=flag), "/p is 3.8").endswith("other-python")
 
 
 @pytest.mark.parametrize(

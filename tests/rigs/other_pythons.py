@@ -12,6 +12,8 @@ from typing import Any
 import cloudpickle
 import pytest
 
+from jupyter_dist.agent.stage_program import OLDEST_PYTHON
+
 __all__ = ["OTHERS", "bare_library", "other_python"]
 
 OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -31,7 +33,7 @@ def _named() -> dict[str, list[Path]]:
     """Where interpreters may be, by the version in their paths: none is run to find out."""
     places: dict[str, list[Path]] = {}
     for path in _tool().candidates():
-        version = re.search(r"3\.1\d", str(path))
+        version = re.search(r"3\.(9|1\d)\b", str(path))
         if version is not None and version[0] != OWN:
             places.setdefault(version[0], []).append(path)
     return places
@@ -43,7 +45,7 @@ OTHERS = sorted(_PLACES) or ["another"]
 
 @functools.cache
 def _found(minor: str) -> Path | None:
-    found = _tool().found(_PLACES.get(minor, []))
+    found = _tool().found(_PLACES.get(minor, []), OLDEST_PYTHON)
     return next((python.path for python in found if python.minor == minor), None)
 
 

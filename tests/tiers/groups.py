@@ -101,6 +101,7 @@ GROUPS = [
             "worker/pickling/test_across_pythons.py::test_each_kind*",
             "worker/pickling/test_across_pythons.py::test_a_function_without_*",
             "worker/pickling/test_across_pythons.py::test_corners[3.10-*",
+            "worker/pickling/test_across_pythons.py::test_what_the_oldest_*",
         ),
         backends=("ssh",),
     ),

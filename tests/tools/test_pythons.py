@@ -64,13 +64,15 @@ def test_the_newest_of_pyenvs_releases_comes_first(
     assert found == [*releases, own]
 
 
-def test_debian_s_python_is_the_last_candidate(tool: Any) -> None:
-    path = debian_python.PATH
+@pytest.mark.parametrize("minor", debian_python.RELEASES)
+def test_debian_s_pythons_are_the_last_candidates(tool: Any, minor: str) -> None:
+    path = debian_python.PATHS[minor]
     if not path.exists():
-        pytest.skip(f"needs Python {debian_python.MINOR}")
-    assert tool.candidates()[-1] == path
-    (python,) = tool.found([path])
-    assert (python.path, python.minor) == (path, debian_python.MINOR)
+        pytest.skip(f"needs Python {minor}")
+    assert path in tool.candidates()[-2:]
+    (python,) = tool.found([path], (3, 9))
+    assert (python.path, python.minor) == (path, minor)
+    assert bool(tool.found([path])) is (minor != debian_python.OLDEST), "a notebook needs Python 3.10"
     code = "import bz2, ctypes, curses, lzma, readline, sqlite3, ssl, uuid, zlib, sys; print(sys.executable)"
     done = subprocess.run([path, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == f"{path}\n"

@@ -16,7 +16,7 @@ from .workspace import check_profile
 __all__ = ["check_cluster", "cluster_hosts", "host_list", "job_request", "price", "run_name", "spread"]
 
 
-_PYTHON_OF = {"13": "3.10", "14": "3.10", "15": "3.11", "16": "3.12", "17": "3.12"}
+_PYTHON_OF = {"11": "3.9", "12": "3.9", "13": "3.10", "14": "3.10", "15": "3.11", "16": "3.12", "17": "3.12"}
 """Python by the runtime's major version: https://docs.databricks.com/aws/en/release-notes/runtime/"""
 _OWN_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 _SHARED = ("USER_ISOLATION", "DATA_SECURITY_MODE_STANDARD", "LEGACY_TABLE_ACL", "LEGACY_PASSTHROUGH")

@@ -239,8 +239,8 @@ def _no_python(settings: SshSettings, others: str) -> str:
     had = f" ({found})" if found else ""
     if settings.other_python:
         return (
-            f"its image has no Python from 3.10 on{named}{had}. Use an image with Python 3.10 or newer, or "
-            "name one there with --python"
+            f"its image has no Python from {openssh.OLDEST} on{named}{had}. Use an image with Python "
+            f"{openssh.OLDEST} or newer, or name one there with --python"
         )
     return (
         f"its image has no Python {own}{named}{had}: what travels is pickled by the notebook's Python {own}, "

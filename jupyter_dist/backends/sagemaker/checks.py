@@ -6,6 +6,7 @@ import importlib.util
 import shlex
 
 from ...errors import InputError, MissingEngine
+from ...hosts.openssh import OLDEST
 from ..ranks.tensorflow_roles import roles
 from .account import region_of
 from .channels import needs_vpc
@@ -86,7 +87,7 @@ def _check_smddp(asked: SageMakerOptions) -> None:
             others = f"--framework pytorch with {listed('pytorch', smddp=True)}"
         called = framework if version is None else f"{framework} {version}"
         raise InputError(
-            f"no container of {called} with Python 3.10 or newer has AWS's smddp library. Use {others}. "
+            f"no container of {called} with Python {OLDEST} or newer has AWS's smddp library. Use {others}. "
             "Or name an image with --image"
         )
 
@@ -102,7 +103,7 @@ def _check_python(asked: SageMakerOptions) -> None:
     if not runs_ranks(python):
         raise InputError(
             f"the container of {asked.used_framework} {version or ''} has {python}, and ranks need Python "
-            "3.10 or newer. Name a newer container with --framework-version"
+            f"{OLDEST} or newer. Name a newer container with --framework-version"
         )
     if not asked.other_python:
         raise InputError(

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ...agent.stage_program import OLDEST_PYTHON
 from ...errors import InputError
 from .instance_types import has_gpus
 
@@ -62,8 +63,8 @@ def smddp_versions(framework: str) -> dict[str, list[str]]:
 
 
 def runs_ranks(python: str) -> bool:
-    """Return whether ranks run with a Python such as `py310`: Python 3.10 or newer."""
-    return _order(f"{python[2:3]}.{python[3:]}") >= (3, 10)
+    """Return whether ranks run with a Python such as `py310`."""
+    return _order(f"{python[2:3]}.{python[3:]}") >= OLDEST_PYTHON
 
 
 def python_of(framework: str, version: str) -> str | None:

@@ -106,7 +106,7 @@ class OtherPythonOptions(AgentOptions):
     other_python: bool = flag(
         False,
         "Other Python",
-        "The hosts' Python may have another version than the notebook's, from 3.10 on. The run's files then "
+        "The hosts' Python may have another version than the notebook's, from 3.9 on. The run's files then "
         "contain the whole text of your cells. Default: hosts need the notebook's version",
     )
 

@@ -73,6 +73,12 @@ _SIMPLE = (
         "set_logical_device_configuration in an earlier cell of the notebook, and ranks repeat it",
     ),
     (
+        r"unsupported operand type\(s\) for \|: '(type|NoneType|\w*GenericAlias)' and "
+        r"'(type|NoneType|\w*GenericAlias)'",
+        "Python 3.9 has no X | Y for types: write typing.Union[X, Y] or typing.Optional[X] on this line. "
+        "Or, if it is an annotation, put from __future__ import annotations at the top of the cell",
+    ),
+    (
         _NO_GROUP,
         "call dist.init() (import jupyter_dist as dist) before the first collective",
     ),

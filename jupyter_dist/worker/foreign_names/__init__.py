@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable
 from types import ModuleType
 
+from ..standard_library import module_names
 from .engine_names import ROWS as _ENGINES
 from .keras_names import KERAS3
 from .keras_names import ROWS as _KERAS
@@ -164,7 +165,7 @@ def note(row: Row, names: list[str]) -> str:
 
 def why(row: Row, names: list[str]) -> str:
     """Return one sentence: which installed version lacks which names."""
-    library = "Python" if row.library in sys.stdlib_module_names else row.library
+    library = "Python" if row.library in module_names() else row.library
     return f"{library} {version_of(row.library)} has no {', '.join(names)}, which jupyter-dist uses for that."
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..standard_library import module_names
+
 __all__ = ["Missing", "Probe", "Row", "is_there", "version_of"]
 
 
@@ -60,7 +62,7 @@ class Row:
     """Name → the parameters that we pass to it, or that our replacement expects."""
     cure: str = ""
     """A command that helps besides another version."""
-    since: tuple[int, int] = (3, 10)
+    since: tuple[int, int] = (3, 9)
     until: tuple[int, int] = (4, 0)
     """The first Python that has the names, and the first Python without them. For the standard library."""
 
@@ -160,7 +162,7 @@ def version_of(library: str) -> str:
 
     For the standard library, the result is the version of Python.
     """
-    if library in sys.stdlib_module_names:
+    if library in module_names():
         return ".".join(map(str, sys.version_info[:3]))
     version = getattr(sys.modules.get(library), "__version__", None)
     if isinstance(version, str):

@@ -169,7 +169,7 @@ def _choose(
         order = sorted(range(len(gpus)), key=lambda at: (used[at], at))
         count = wish.count(len(gpus), len(gpus))
         return [gpus[at] for at in sorted(order[:count])] if count else None
-    free = [gpu for gpu, users in zip(gpus, used, strict=True) if not users]
+    free = [gpu for gpu, users in zip(gpus, used) if not users]
     for ahead in _ahead(others, ticket):
         kept = [gpu for gpu in free if ahead.has(gpu)][: ahead.waits_for]
         free = [gpu for gpu in free if gpu not in kept]

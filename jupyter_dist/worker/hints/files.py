@@ -48,7 +48,7 @@ def _saving(what: str, index: int, keyword: str) -> Callable[[Callable[..., Any]
 
 @safely("one-file")
 def _saved(what: str, path: Any) -> None:
-    if not isinstance(path, str | os.PathLike) or world_size() < 2 or not wanted("one-file"):
+    if not isinstance(path, (str, os.PathLike)) or world_size() < 2 or not wanted("one-file"):
         return
     real = os.path.realpath(os.fsdecode(path))
     if real in _seen or len(_seen) >= _MOST or real.startswith("/dev/") or _is_arranged():

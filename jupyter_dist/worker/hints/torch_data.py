@@ -170,7 +170,7 @@ def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
         yield value
     elif depth < 4:
         parts = value.values() if isinstance(value, Mapping) else value
-        if isinstance(value, list | tuple | Mapping):
+        if isinstance(value, (list, tuple, Mapping)):
             for part in parts:
                 yield from _leaves(part, depth + 1)
 

@@ -42,7 +42,7 @@ class _Reduction:
             size = self.process_set.size()
             found = [g if g is None else g / size for g in found]
         reduced = self.reduce([grads[i] for i in shared], [variables[i] for i in shared])
-        for i, gradient in zip(shared, reduced, strict=True):
+        for i, gradient in zip(shared, reduced):
             found[i] = gradient
         return found
 
@@ -93,7 +93,7 @@ def _copied(optimizer: Any, passes: int) -> Any:
     copy = type(optimizer).from_config(config)
     if optimizer.built and getattr(optimizer, "_trainable_variables", None) and passes == 1:
         copy.build(optimizer._trainable_variables)
-        for mine, given in zip(copy.variables, optimizer.variables, strict=True):
+        for mine, given in zip(copy.variables, optimizer.variables):
             mine.assign(given)
     return copy
 

@@ -191,7 +191,7 @@ def _compared(original: Callable[..., Any]) -> Callable[..., Any]:
         if strategy is not None:
             names = sorted({*_MEETINGS, _ORBAX})
             own = [sum(_is_a(one, name) for one in self.callbacks) for name in names]
-            for name, here, everywhere in zip(names, own, _meet(strategy, own), strict=True):
+            for name, here, everywhere in zip(names, own, _meet(strategy, own)):
                 if here * strategy.num_replicas_in_sync != everywhere:
                     raise ValueError(
                         f"fit() needs the same callbacks on every rank. This rank has {here} {name}, "

@@ -161,7 +161,7 @@ def _host(slot: str) -> str:
 def _by_number(name: str) -> list[tuple[str, int]]:
     """Return the sort key that puts node2 before node10."""
     parts = re.split(r"(\d+)", name)
-    return [(text, int(number)) for text, number in zip(parts[::2], [*parts[1::2], "0"], strict=True)]
+    return [(text, int(number)) for text, number in zip(parts[::2], [*parts[1::2], "0"])]
 
 
 if __name__ == "__main__":

@@ -20,15 +20,13 @@ def meeting(environ: Mapping[str, str]) -> dict[str, str]:
         alone = sys.platform == "linux" and "GLOO_SOCKET_IFNAME" not in environ
         return {**found, **({"GLOO_SOCKET_IFNAME": "lo"} if alone else {})}
     found["MASTER_ADDR"] = nodes[0]
-    each = list(zip(nodes, tasks, strict=True))
+    each = list(zip(nodes, tasks))
     if environ.get("SLURM_DISTRIBUTION", "").startswith("cyclic"):
         places = [node for turn in range(max(tasks)) for node, count in each if turn < count]
     else:
         places = [node for node, count in each for _ in range(count)]
     ports = [worker.rpartition(":")[2] for worker in environ.get("JUPYTER_DIST_TF_WORKERS", "").split(",")]
-    found["JUPYTER_DIST_TF_WORKERS"] = ",".join(
-        f"{name}:{port}" for name, port in zip(places, ports, strict=False)
-    )
+    found["JUPYTER_DIST_TF_WORKERS"] = ",".join(f"{name}:{port}" for name, port in zip(places, ports))
     interface = _interface_towards(nodes[0 if node else 1])
     if interface is not None:
         own = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}

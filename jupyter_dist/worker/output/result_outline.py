@@ -60,7 +60,7 @@ def _within(value: Any) -> Mapping[Any, Any] | None:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return dict(zip(value._fields, value, strict=False))
+        return dict(zip(value._fields, value))
     if isinstance(value, (tuple, list)) and 0 < len(value) <= 16:
         return dict(enumerate(value))
     return None

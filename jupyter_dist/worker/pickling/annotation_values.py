@@ -49,10 +49,10 @@ def signature(function: Callable[..., Any]) -> inspect.Signature:
 
     Raises TypeError and ValueError as `inspect.signature` does.
     """
-    if sys.version_info < (3, 14):
-        return inspect.signature(function)
-    library: Any = importlib.import_module("annotationlib")  # annotationlib is new in Python 3.14
-    return inspect.signature(function, annotation_format=library.Format.FORWARDREF)
+    if sys.version_info >= (3, 14):
+        library: Any = importlib.import_module("annotationlib")  # annotationlib is new in Python 3.14
+        return inspect.signature(function, annotation_format=library.Format.FORWARDREF)
+    return inspect.signature(function)
 
 
 def of_function(function: Any) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _without_the_class(annotate: Any) -> Any:
     if not isinstance(annotate, types.FunctionType) or "__classdict__" not in annotate.__code__.co_freevars:
         return annotate
     cells = []
-    for name, cell in zip(annotate.__code__.co_freevars, annotate.__closure__ or (), strict=True):
+    for name, cell in zip(annotate.__code__.co_freevars, annotate.__closure__ or ()):
         if name == "__classdict__":
             space = cell.cell_contents
             used = {word: space[word] for word in annotate.__code__.co_names if word in space}

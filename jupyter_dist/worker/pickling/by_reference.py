@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 from importlib.machinery import ModuleSpec
 from typing import Any
 
+from ..standard_library import module_names
 from . import namespaces
 
 __all__ = ["ByName", "is_installed", "reached"]
@@ -277,7 +278,7 @@ def _items(container: Any) -> Iterable[Any]:
 
 
 def _is_of_notebook(value: Any) -> bool:
-    return isinstance(value, type | types.FunctionType) and value.__module__ == "__main__"
+    return isinstance(value, (type, types.FunctionType)) and value.__module__ == "__main__"
 
 
 def reached(values: Iterable[Any], words: Collection[str]) -> list[types.ModuleType]:
@@ -320,7 +321,7 @@ def is_installed(name: str) -> bool:
     Otherwise the module is the user's own.
     """
     top = name.partition(".")[0]
-    if top in sys.stdlib_module_names:
+    if top in module_names():
         return True
     module = sys.modules.get(top)
     known = _installed.get(top)

@@ -34,7 +34,7 @@ def reduce_class(cls: Any, generated: dict[str, Any] | None = None) -> Any:
         args, state = _whole_enum(cls, args, state)
     else:
         args = _with_its_name(cls, args)
-    if "__slots__" in vars(cls) and not issubclass(cls, tuple | enum.Enum):
+    if "__slots__" in vars(cls) and not issubclass(cls, (tuple, enum.Enum)):
         args, state = _with_slots(cls, args, state)
     attributes, extra = state
     attributes = dict(attributes)
@@ -74,7 +74,7 @@ def _with_its_name(cls: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
 def _with_slots(cls: Any, args: tuple[Any, ...], state: Any) -> tuple[tuple[Any, ...], Any]:
     """Make the class with its slots. cloudpickle's class has a `__dict__`, which allows any attribute."""
     slots = vars(cls)["__slots__"]
-    if not isinstance(slots, str | tuple | list | dict):
+    if not isinstance(slots, (str, tuple, list, dict)):
         return args, state  # the iterable was consumed when the class was made
     metaclass, name, bases, options, *rest = args
     attributes, extra = state

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from . import cloudpickle_parts
 from .by_reference import is_installed
 from .source_index import Index, Place, compiled, future_flags, index, path_of
-from .unpickling import HERE, current
+from .unpickling import HERE, current, syntax_of
 
 __all__ = ["CodePlaces", "digest"]
 
@@ -113,7 +113,7 @@ class CodePlaces:
         if module and is_installed(module):
             return self._in_library(module, code)
         texts = texts or self._file_texts(filename, module)
-        flags, optimize = future_flags(code), sys.flags.optimize
+        flags, optimize = future_flags(code.co_flags), sys.flags.optimize
         for text in texts:
             place = _found(code, text, flags, optimize)
             if place is not None:
@@ -195,12 +195,8 @@ def _in_text(place: _InText) -> types.CodeType | None:
     text = current().writer.texts.get((place.filename, place.digest))
     if text is None:
         return None
-    try:
+    with syntax_of(current().writer.python):
         found = _index(text, place.filename, place.flags, place.optimize)
-    except SyntaxError as error:
-        notebook = f"The notebook has Python {current().writer.python}"
-        error.msg = f"{error.msg} (Python {HERE.python} does not know this syntax. {notebook}.)"
-        raise
     return found.codes.get(place.place)
 
 
@@ -316,7 +312,7 @@ def _function_at(
     code: types.CodeType, space: dict[str, Any], name: Any, defaults: Any, cells: Any, names: tuple[str, ...]
 ) -> Any:
     if code.co_freevars != names:
-        by_name = dict(zip(names, cells or (), strict=True))
+        by_name = dict(zip(names, cells or ()))
         empty = cloudpickle_parts.make_empty_cell
         cells = tuple(by_name[name] if name in by_name else empty() for name in code.co_freevars) or None
     return cloudpickle_parts.make_function(code, space, name, defaults, cells)

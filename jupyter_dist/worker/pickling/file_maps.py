@@ -92,6 +92,7 @@ class FileMaps:
     def __init__(self, copies_below: int = 0) -> None:
         self._copies_below = copies_below
         self._found: list[FileMap] | None = None
+        self._addresses: list[int] = []
 
     def find(self, address: int, size: int) -> tuple[FileMap, int] | None:
         """Return the mapping that has these bytes of memory, and their place in it."""
@@ -102,7 +103,8 @@ class FileMaps:
             except OSError:  # not Linux
                 lines = []
             self._found = [FileMap(line, self._copies_below) for line in lines]
-        at = bisect.bisect_right(self._found, address, key=lambda found: found.address) - 1
+            self._addresses = [found.address for found in self._found]
+        at = bisect.bisect_right(self._addresses, address) - 1
         if at < 0 or address >= self._found[at].end:
             return None
         found = self._found[at]
@@ -144,7 +146,7 @@ def reduce_array(array: Any, maps: FileMaps) -> Any:
     kind = type(array)
     if array.base is None or kind not in (numpy.ndarray, numpy.memmap) or array.dtype.hasobject:
         return NotImplemented  # most arrays have memory of their own
-    steps = [(n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)]
+    steps = [(n - 1) * step for n, step in zip(array.shape, array.strides)]
     first = array.__array_interface__["data"][0]
     lowest = first + sum(step for step in steps if step < 0)
     end = first + sum(step for step in steps if step > 0) + array.dtype.itemsize

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import inspect
 import reprlib
+import sys
 import types
 import typing
 from typing import Any
@@ -30,6 +32,7 @@ class _Example:
     pass
 
 
+_HAS_MATCH_ARGS = "match_args" in inspect.signature(dataclasses.dataclass).parameters  # not in Python 3.9
 SLOTTED = {dataclasses.Field, type(vars(_Example)["__dataclass_params__"])}
 """The classes of a dataclass's own objects, which have other slots in other versions of Python."""
 _OF_A_FIELD = ("default", "default_factory", "init", "repr", "hash", "compare", "metadata", "kw_only")
@@ -80,7 +83,7 @@ def _file(value: Any) -> str:
 
 
 def _function(value: Any) -> Any:
-    return value.__func__ if isinstance(value, classmethod | staticmethod) else value
+    return value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
 
 
 def _dataclass(cls: Any, generated: list[str]) -> dict[str, Any]:
@@ -94,7 +97,7 @@ def _dataclass(cls: Any, generated: list[str]) -> dict[str, Any]:
         if id(field) in inherited:
             continue
         kind = "field" if name in real else _pseudo(field)
-        options = {option: getattr(field, option) for option in _OF_A_FIELD}
+        options = {option: getattr(field, option, dataclasses.MISSING) for option in _OF_A_FIELD}
         options = {key: value for key, value in options.items() if value is not dataclasses.MISSING}
         options["metadata"] = dict(field.metadata)
         fields[name] = kind, options, field.type
@@ -104,7 +107,7 @@ def _dataclass(cls: Any, generated: list[str]) -> dict[str, Any]:
         "generated": generated,
         "fields": fields,
         "parameters": {name: getattr(parameters, name) for name in _PARAMETERS},
-        "match_args": "__match_args__" in vars(cls),
+        "match_args": "__match_args__" in vars(cls) or not _HAS_MATCH_ARGS,
     }
 
 
@@ -163,8 +166,11 @@ def _apply_dataclass(cls: Any, described: dict[str, Any]) -> None:
     cls.__annotations__ = {name: _annotation(kind, type_) for name, (kind, _, type_) in fields.items()}
     for name, (kind, options, _) in fields.items():
         if kind != "ClassVar":
-            type.__setattr__(cls, name, dataclasses.field(**options))
-    dataclasses.dataclass(cls, match_args=described["match_args"], **described["parameters"])
+            type.__setattr__(cls, name, _field(cls, options))
+    parameters = dict(described["parameters"])
+    if _HAS_MATCH_ARGS:
+        parameters["match_args"] = described["match_args"]
+    dataclasses.dataclass(cls, **parameters)
     for name, (_, _, annotation) in fields.items():
         cls.__dataclass_fields__[name].type = annotation
     cls.__annotations__ = annotations
@@ -175,6 +181,14 @@ def _apply_dataclass(cls: Any, described: dict[str, Any]) -> None:
             type.__setattr__(cls, name, before[name])
         elif name in made:
             type.__delattr__(cls, name)
+
+
+def _field(cls: Any, options: dict[str, Any]) -> Any:
+    if not hasattr(dataclasses, "KW_ONLY") and options.pop("kw_only", False):
+        version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        what = f"The notebook's class {cls.__qualname__} has keyword-only fields"
+        raise RuntimeError(f"{what}, which dataclasses of Python {version} cannot have.")
+    return dataclasses.field(**options)
 
 
 def _annotation(kind: str, annotation: Any) -> Any:

@@ -206,7 +206,7 @@ def updated(obj: Any, state: Mapping[str, Any]) -> None:
 
 
 def _refill(container: Any, value: Any) -> None:
-    if isinstance(container, list | bytearray):
+    if isinstance(container, (list, bytearray)):
         container[:] = value
     else:
         container.clear()

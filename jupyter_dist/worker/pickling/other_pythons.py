@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 from typing import Any
+
+from ..standard_library import module_names
 
 __all__ = ["Absent", "found", "is_of_python", "reduce_dispatch_method", "reduce_method"]
 
@@ -13,6 +16,22 @@ _SINCE: dict[tuple[str, str], dict[str, Any]] = {("queue", "Queue"): {"is_shutdo
 """Attributes that objects of newer versions have, with their first values."""
 _NEW_PACKAGES = {"annotationlib", "compression"}
 """Packages that the standard library has since Python 3.14."""
+
+
+def _slots_of(obj: Any) -> list[Any]:
+    return [getattr(obj, field.name) for field in dataclasses.fields(obj)]
+
+
+def _set_slots(obj: Any, state: list[Any]) -> None:
+    for field, value in zip(dataclasses.fields(obj), state):
+        object.__setattr__(obj, field.name, value)
+
+
+_BEFORE_310 = {
+    ("dataclasses", "_dataclass_getstate"): _slots_of,
+    ("dataclasses", "_dataclass_setstate"): _set_slots,
+}
+"""Methods of dataclasses that are frozen and have slots, for Python 3.9."""
 
 
 class Absent(type):
@@ -45,7 +64,7 @@ def _refuse(cls: Any, *_: object, **__: object) -> Any:
 def is_of_python(module: str) -> bool:
     """Return whether a module belongs to the standard library of some version of Python."""
     package = module.partition(".")[0]
-    return package in sys.stdlib_module_names or package in _NEW_PACKAGES
+    return package in module_names() or package in _NEW_PACKAGES
 
 
 def found(module: str, name: str, find: Any) -> Any:
@@ -58,7 +77,7 @@ def found(module: str, name: str, find: Any) -> Any:
         try:
             value = find(module.partition(".")[0], name)  # pathlib has a submodule in some versions
         except (AttributeError, ModuleNotFoundError):
-            return Absent(module, name)
+            return _BEFORE_310.get((module, name)) or Absent(module, name)
     for attribute, first in _SINCE.get((module, name), {}).items():
         if not hasattr(value, attribute):
             setattr(value, attribute, first)

@@ -14,12 +14,13 @@ import re
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional, Union
 
 __all__ = ["Index", "Place", "compiled", "future_flags", "index", "path_of"]
 
 Place = tuple[int, str]
-_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_Function = Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda]
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _FIRST = 1_000_000
 """The line of the first marked function. No text has so many lines."""
 _OF_NO_PATH = re.compile(r"<(?!lambda>)[^>]*>\.")
@@ -37,9 +38,9 @@ class Index(NamedTuple):
     """The names of the enclosing functions and classes, and of the function itself, joined by dots."""
 
 
-def future_flags(code: types.CodeType) -> int:
-    """Return the compiler flags of the `__future__` imports that were in force for the code."""
-    return code.co_flags & _FUTURE
+def future_flags(flags: int) -> int:
+    """Return the flags of a code or a compiler that are `__future__` imports. All Pythons have these."""
+    return flags & _FUTURE
 
 
 def path_of(qualname: str) -> str:
@@ -76,7 +77,7 @@ def index(
         numbers.mark()
         marked = [compile(part, filename, "exec", flags, True, optimize) for part in parts]
     made = Index({}, {}, {})
-    for part, own, code in zip(parts, marked, plain, strict=True):
+    for part, own, code in zip(parts, marked, plain):
         again = functools.partial(compile, part, filename, "exec", flags, True, optimize)
         _Pairing(numbers, again, made).pair(own, code, ())
     for path, place in numbers.paths:
@@ -99,7 +100,7 @@ class _Numbers:
 
     def number(self, node: ast.AST, path: str) -> None:
         inside = path
-        if isinstance(node, _Function):
+        if isinstance(node, _FUNCTIONS):
             name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
             inside = f"{path}{name}."
             self.paths.append((f"{path}{name}", (len(self._nodes), name)))
@@ -140,7 +141,7 @@ class _Numbers:
                 _set_position(node, kept)
 
 
-_Position = tuple[int, int | None, int, int | None]
+_Position = tuple[int, Optional[int], int, Optional[int]]
 
 
 def _first(node: _Function) -> Any:

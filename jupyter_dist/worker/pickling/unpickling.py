@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..former_places import present
@@ -24,6 +25,7 @@ __all__ = [
     "later",
     "loading",
     "on_rank",
+    "syntax_of",
 ]
 
 
@@ -38,6 +40,18 @@ class Writer(NamedTuple):
 
 HERE = Writer(f"{sys.version_info[0]}.{sys.version_info[1]}", {})
 """A writer with this process's Python."""
+
+
+@contextlib.contextmanager
+def syntax_of(python: str) -> Iterator[None]:
+    """Compile a text of the notebook. A SyntaxError names both Pythons if the notebook has another one."""
+    try:
+        yield
+    except SyntaxError as error:
+        if python != HERE.python:
+            notebook = f"The notebook has Python {python}"
+            error.msg = f"{error.msg} (Python {HERE.python} does not know this syntax. {notebook}.)"
+        raise
 
 
 class Unpickler(pickle.Unpickler):

@@ -22,6 +22,7 @@ from ..boot import Terminated
 from ..gpus import by_local_rank
 from ..output import events
 from ..output.result_outline import outline
+from ..pickling.unpickling import syntax_of
 from ..tf_config import task
 from . import (
     collectives,
@@ -203,7 +204,7 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
     main.__dict__.update(parameters)  # parameters override the notebook's values of these names
     if kept is not None:
         kept.begin(header)
-    return _run_cell(header["source"], header["filename"], header["flags"], main.__dict__)
+    return _run_cell(header, main.__dict__)
 
 
 _Code = tuple[str, str, int]
@@ -227,18 +228,22 @@ def compile_ahead(source: str, filename: str, flags: int) -> None:
 
 def _compiled(source: str, filename: str, flags: int) -> list[types.CodeType]:
     """Return the statements, and a last expression as a code of its own."""
-    tree = ast.parse(source, filename)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    tree = compile(source, filename, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     codes = [compile(tree, filename, "exec", flags, dont_inherit=True)]
     if isinstance(last, ast.Expr):
         codes.append(compile(ast.Expression(last.value), filename, "eval", flags, dont_inherit=True))
     return codes
 
 
-def _run_cell(source: str, filename: str, flags: int, namespace: dict[str, Any]) -> Any:
+def _run_cell(header: Mapping[str, Any], namespace: dict[str, Any]) -> Any:
     """Run the statements. The value of a last expression is the rank's result."""
-    codes = _ahead.pop((source, filename, flags), None) or _compiled(source, filename, flags)
+    cell = header["source"], header["filename"], header["flags"]
+    codes = _ahead.pop(cell, None)
+    if codes is None:
+        with syntax_of(header["python"]):
+            codes = _compiled(*cell)
     if not any(code.co_flags & inspect.CO_COROUTINE for code in codes):
         value = None
         for code in codes:

@@ -47,7 +47,7 @@ def of(error: BaseException) -> dict[str, Any]:
 
 def _is_of_a_loader(error: BaseException) -> bool:
     """Return whether the connection to a DataLoader's worker broke before the loader saw the worker's end."""
-    if not isinstance(error, ConnectionError | EOFError):
+    if not isinstance(error, (ConnectionError, EOFError)):
         return False
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     return any(file.endswith(_LOADER) for file in files)
@@ -78,7 +78,7 @@ def _says_full(error: BaseException) -> bool:
 def _full_disks(error: BaseException) -> list[dict[str, Any]]:
     """Return the disk of the error's file, or all full disks if the file is unknown, as after a write."""
     name = getattr(error, "filename", None)
-    if isinstance(name, str | bytes):
+    if isinstance(name, (str, bytes)):
         named = _mount(os.path.dirname(os.path.abspath(os.fsdecode(name))))
         places, most = [named], 1.0
     else:

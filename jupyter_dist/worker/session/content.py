@@ -87,6 +87,6 @@ def _may_be_shared(obj: Any) -> bool:
     """Return whether it makes a difference if two names refer to this object or to equal ones."""
     if isinstance(obj, _CONTAINERS):
         return True
-    if isinstance(obj, type | types.ModuleType | types.FunctionType | enum.Enum):
+    if isinstance(obj, (type, types.ModuleType, types.FunctionType, enum.Enum)):
         return False
     return hasattr(obj, "__dict__") or hasattr(obj, "__array_interface__")

@@ -244,7 +244,7 @@ def _reference(value: object, *, may_hold: bool) -> Callable[[], Any] | None:
     try:
         return weakref.ref(value)
     except TypeError:
-        return (lambda: value) if may_hold or not isinstance(value, list | dict | tuple) else None
+        return (lambda: value) if may_hold or not isinstance(value, (list, dict, tuple)) else None
 
 
 def _described(value: object) -> str:

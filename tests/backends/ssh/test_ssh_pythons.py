@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import Kernel
+from tests.rigs import debian_python
 from tests.rigs.hosts import Hosts, missing
 from tests.rigs.other_pythons import OTHERS, other_python
 
@@ -79,6 +80,26 @@ def test_a_cell_runs_on_hosts_with_another_python(kernel: Kernel, hosts: Hosts, 
     shown = [f"Settings(rate=0.1, layers=[1, 2, {rank}], mode=<Mode.FIT: 'fit'>)" for rank in (0, 1)]
     assert seen[0] == f"{[own, own]} {texts} [{', '.join(shown)}]"
     assert seen[1] == "(5, 3) True True ['here', '1']"
+
+
+def test_the_oldest_python_keeps_a_session_and_explains_unions(kernel: Kernel, hosts: Hosts) -> None:
+    flags = line(hosts, other_python(debian_python.OLDEST))
+    kernel.run("%load_ext jupyter_dist")
+    kernel.run("def plus(x: int | None = None) -> int | float: return (x or 0) + 1")
+    kernel.run("import dataclasses\n@dataclasses.dataclass(frozen=True, slots=True)\nclass Kept:\n    x: int")
+    kernel.run(f"{flags} --session old\nimport sys\nkept = plus(3)")
+    kernel.run("%%distribute --session old --out run\n(*sys.version_info[:2], Kept(plus(kept)))")
+    seen = kernel.run(
+        "print(list(run.results) == [(3, 9, Kept(5))] * 2, type(run.results[0][2]) is Kept)"
+    ).stdout
+    assert seen.split() == ["True", "True"]
+    failed = kernel.start("%%distribute --session old\nkept\nisinstance(1, int | str)").finish()
+    assert "hint: Python 3.9 has no X | Y for types" in failed.text
+    assert "line 3" in failed.text
+    failed = kernel.start("%%distribute --session old\nkept\nmatch kept:\n    case 1: pass").finish()
+    assert "(Python 3.9 does not know this syntax. The notebook has Python" in failed.text
+    assert "line 3" in failed.text
+    kernel.run("%dist close old")
 
 
 def test_a_function_without_a_text_is_refused_before_a_rank_starts(kernel: Kernel, hosts: Hosts) -> None:

@@ -115,6 +115,7 @@ def _forking(play: Callable[[Path, dict[str, Any]], dict[str, Any]]) -> Callable
 
 
 def _be_plain_kernel(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
+    from jupyter_dist.worker.payload import HERE
     from jupyter_dist.worker.rank.cell import _run_cell
 
     os.chdir(folder / "notebook")
@@ -126,7 +127,8 @@ def _be_plain_kernel(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
         try:
             flags |= _futures(text)
-            seen = _run_cell(text, file, flags, vars(main))
+            header = {"source": text, "filename": file, "flags": flags, "python": HERE.python}
+            seen = _run_cell(header, vars(main))
         except Exception:
             return {"broken": traceback.format_exc()}
     return {"seen": seen}

@@ -175,6 +175,7 @@ def try_N():
         cls="C_N",
         thing="c_N",
         look="IT.get()",
+        since=(3, 10),
     ),
     Kind(
         "slots",

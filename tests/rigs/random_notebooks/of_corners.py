@@ -134,6 +134,7 @@ H = dc.make_dataclass("H", [("a", int), ("b", int, 4)])
             "H(1)",
             "(dc.astuple(H(1, 2)))",
         ),
+        since=(3, 10),
     ),
     Kind(
         "all kinds of functions and classes",
@@ -250,6 +251,7 @@ it = iter([3, 4]); rng = range(3); sl = slice(1, 2)
             "f.__code__.co_name",
             '__import__("inspect").getsource(match_it)[:20]',
         ),
+        since=(3, 10),
     ),
     Kind(
         "functions in one line",

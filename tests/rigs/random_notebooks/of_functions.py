@@ -209,6 +209,7 @@ def f_N(x: int, y: 'CLASS | None' = None) -> list[CLASS]:
             "f_N.__annotations__['y']",
         ),
         function="f_N",
+        since=(3, 10),
     ),
     Kind(
         "annotations that stay text",

@@ -16,6 +16,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from jupyter_dist.agent.stage_program import OLDEST_PYTHON
+
 __all__ = ["Given", "Kind", "Notebook", "Piece", "Probe", "compose", "make_piece"]
 
 _INGREDIENT = re.compile(r"\b(FUNCTION|CLASS|THING)\b")
@@ -52,6 +54,8 @@ class Kind:
     """That it must not stand in the distributed cell, where it would mean something else."""
     one_python: bool = False
     """That no text is kept of some function in it, so that another version of Python cannot run it."""
+    since: tuple[int, int] = OLDEST_PYTHON
+    """The first Python of a rank that can run it."""
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,8 @@ _WANTED = (
 )
 
 
-_OF_IMAGE = (
-    *("boto3", "psutil", "six", "werkzeug", "numpy", "scipy", "gevent", "cryptography"),
-    "tensorflow-cpu",
-)
-"""What the toolkits need of an image, and TensorFlow."""
+_OF_IMAGE = ("boto3", "psutil", "six", "werkzeug", "scipy", "gevent", "cryptography")
+"""What the toolkits need of an image."""
 
 
 def toolkits() -> Path:
@@ -42,14 +39,17 @@ def toolkits() -> Path:
     return made_once("sagemaker-toolkits", what, _install)
 
 
-def toolkits_of(python: Path) -> Path:
-    """The folder for a container with another Python, which has TensorFlow, too. It takes a few minutes."""
+def toolkits_of(python: Path, *libraries: str) -> Path:
+    """The folder for a container with another Python, which has these libraries, too.
+
+    It takes a few minutes with TensorFlow among them."""
 
     def install(folder: Path) -> None:
         _install(folder, str(python))
-        _pip(str(python), "--target", str(folder), *_OF_IMAGE)
+        _pip(str(python), "--target", str(folder), *_OF_IMAGE, *libraries)
 
-    return made_once("sagemaker-toolkits", "\n".join([*_WANTED, *_OF_IMAGE, str(python)]), install)
+    what = [*_WANTED, *_OF_IMAGE, *libraries, str(python)]
+    return made_once("sagemaker-toolkits", "\n".join(what), install)
 
 
 def _install(folder: Path, python: str = sys.executable) -> None:

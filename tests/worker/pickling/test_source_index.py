@@ -101,7 +101,7 @@ def test_future_imports_of_an_earlier_cell_count() -> None:
     space: dict[str, object] = {}
     exec(compile("from __future__ import annotations\ndef f(x: Missing): pass", "cell", "exec"), space)
     code = space["f"].__code__  # type: ignore[attr-defined]
-    flags = future_flags(code)
+    flags = future_flags(code.co_flags)
     assert flags
     assert index("\ndef f(x: Missing): pass", "cell", flags).places.get(code) == (0, "f")
 

@@ -74,6 +74,7 @@ KINDS: dict[str, str] = {
     "typing.ParamSpec": "type_parameters",
     "typing.TypeVarTuple": "type_parameters",
     "typing.NewType": "type_parameters",
+    "types.UnionType": "type_parameters",
     "typing.Union": "type_parameters",
     "typing.TypeAliasType": "type_parameters",
     "typing_extensions.TypeAliasType": "type_parameters",

@@ -72,7 +72,7 @@ def _walk(value: Any, place: str, kind: Kind, seen: set[int]) -> Iterator[tuple[
     if id(value) in seen:
         yield place, Same(value)
         return
-    if isinstance(value, dict | list | tuple) and len(value) <= MOST:
+    if isinstance(value, (dict, list, tuple)) and len(value) <= MOST:
         seen.add(id(value))
         yield place, (type(value), len(value))
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):

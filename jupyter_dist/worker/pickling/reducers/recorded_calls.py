@@ -75,7 +75,7 @@ class Made:
             if not isinstance(value, PLAIN) and name != kind.callbacks
         }
         (args, kwargs), self._given = self._given, ((), {})
-        held = [_held(kept, value, attributes) for kept, value in zip(self._args, args, strict=True)]
+        held = [_held(kept, value, attributes) for kept, value in zip(self._args, args)]
         self._args = tuple(held)
         self._kwargs = {name: _held(self._kwargs[name], kwargs[name], attributes) for name in kwargs}
         self.names = frozenset(vars(obj))
@@ -179,12 +179,12 @@ def _held(kept: Any, given: Any, attributes: dict[int, str]) -> Any:
     if id(given) in attributes and (kept is given or type(kept) in (list, dict)):
         return _Attribute(attributes[id(given)])
     if type(given) is tuple and type(kept) is tuple:
-        return tuple(_held(one, other, attributes) for one, other in zip(kept, given, strict=True))
+        return tuple(_held(one, other, attributes) for one, other in zip(kept, given))
     return kept
 
 
 def _items(value: Any) -> list[Any]:
     if isinstance(value, PLAIN):
         return []
-    more = list(value) if isinstance(value, list | tuple) and len(value) <= MOST else []
+    more = list(value) if isinstance(value, (list, tuple)) and len(value) <= MOST else []
     return [value, *more]

@@ -71,7 +71,7 @@ def reduce(obj: Any, note: Note) -> Any:
 def _free(function: Any) -> dict[str, Any]:
     cells = getattr(function, "__closure__", None) or ()
     names = function.__code__.co_freevars if cells else ()
-    return {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}
+    return {name: cell.cell_contents for name, cell in zip(names, cells)}
 
 
 def _options(context: Any, name: str, note: Note) -> dict[str, Any]:

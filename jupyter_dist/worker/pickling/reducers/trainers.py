@@ -194,14 +194,14 @@ def _set_since(obj: Any, kind: Kind, made: Made) -> tuple[dict[str, Any], dict[s
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, bool | int | float | str | enum.Enum | type(None))
+    return isinstance(value, (bool, int, float, str, enum.Enum, type(None)))
 
 
 def _callbacks_since(obj: Any, kind: Kind, made: Made) -> tuple[list[str], list[Any]]:
     """Return the classes of callbacks that were removed since the constructor, and the added callbacks."""
     now = callbacks_of(obj, kind.callbacks)
     kept = [had for had in made.callbacks if any(had.same.of(item) for item in now)]
-    if not all(had.same.of(item) for had, item in zip(kept, now, strict=False)):
+    if not all(had.same.of(item) for had, item in zip(kept, now)):
         raise Refused(f"{kind.title} whose callbacks are in another order since it was made", _CURE)
     gone = [had.name for had in made.callbacks if had not in kept]
     return gone, list(now[len(kept) :])

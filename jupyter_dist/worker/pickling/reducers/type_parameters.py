@@ -22,7 +22,7 @@ __all__ = ["reduce"]
 def reduce(obj: Any, note: Note) -> Any:
     if type(obj).__name__ == "ForwardRef":
         return _reduce_reference(obj)
-    if type(obj).__name__ == "Union":  # since Python 3.14 also of `int | str`
+    if type(obj).__name__ in ("Union", "UnionType"):  # since Python 3.14, `int | str` has the first type
         return _union, obj.__args__
     module = getattr(obj, "__module__", None)
     if module != "__main__" and hasattr(sys.modules.get(str(module)), obj.__name__):
@@ -57,11 +57,12 @@ def _reduce_reference(reference: Any) -> Any:
 
 def _union(*kinds: Any) -> Any:
     if sys.version_info < (3, 14):  # there `int | str` is of another type than Union[int, str]
-        with contextlib.suppress(TypeError):  # before Python 3.11 a reference has no `|`
+        # Before Python 3.11 a reference has no `|`, and before Python 3.10 a type has none.
+        with contextlib.suppress(TypeError):
             made = functools.reduce(operator.or_, kinds)
             if typing.get_origin(made) in (typing.Union, getattr(types, "UnionType", None)):
                 return made  # a metaclass may define another `|`
-    return typing.Union[kinds]  # noqa: UP007
+    return typing.Union[kinds]
 
 
 def _new_type(name: str, supertype: Any, module: str) -> Any:
