@@ -1,7 +1,7 @@
 """Detection of what each backend can run on. A backend that raises or hangs affects only itself.
 
 Each backend is asked in a thread of its own. A thread cannot be ended, so a thread that hangs is abandoned.
-While the thread hangs, the backend is not asked again, and callers get an answer at once.
+While the thread hangs, the backend is not asked again for that folder, and callers get an answer at once.
 """
 
 from __future__ import annotations
@@ -93,10 +93,9 @@ class _Asking:
         self._done_at = 0.0
         threading.Thread(target=self._ask, name=f"jupyter-dist-detect-{name}", daemon=True).start()
 
-    def serves(self, fresh_s: float, folder: Path | None) -> bool:
+    def serves(self, fresh_s: float) -> bool:
         """Return whether a caller gets this answer now: the answer is pending, or is recent enough."""
-        fresh = time.monotonic() - self._done_at < fresh_s and folder == self._folder
-        return not self._done.is_set() or fresh
+        return not self._done.is_set() or time.monotonic() - self._done_at < fresh_s
 
     def answer(self) -> Found:
         if self._done.wait(max(0.0, self._began + _LIMIT_S - time.monotonic())):
@@ -140,12 +139,12 @@ class _Asking:
 
 
 _lock = threading.Lock()
-_asked: dict[str, _Asking] = {}
+_asked: dict[tuple[str, Path | None], _Asking] = {}
 
 
 def _asking(name: str, fresh_s: float, folder: Path | None) -> _Asking:
     with _lock:
-        known = _asked.get(name)
-        if known is None or not known.serves(fresh_s, folder):
-            known = _asked[name] = _Asking(name, folder)
+        known = _asked.get((name, folder))
+        if known is None or not known.serves(fresh_s):
+            known = _asked[name, folder] = _Asking(name, folder)
         return known

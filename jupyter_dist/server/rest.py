@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -116,12 +117,14 @@ class RestHandler(APIHandler):
 
     def _on_disk(self, folder: str) -> Path | None:
         """Return a folder of notebooks as a path. None if this server has no such folder on its disk."""
-        root = Path(self.settings.get("server_root_dir") or "").expanduser().resolve()
-        try:
-            found = Path(root, folder.strip("/")).resolve()
-        except (OSError, ValueError):  # such as a null character
+        given = self.settings.get("server_root_dir")
+        if not given:  # its notebooks are in a store
             return None
-        return found if found.is_relative_to(root) and found.is_dir() else None
+        # As in Jupyter, a link inside the root may lead out of it, and `..` may not.
+        root = os.path.abspath(os.path.expanduser(given))
+        found = Path(os.path.abspath(os.path.join(root, folder.strip("/"))))
+        # `Path.is_dir` raises an error for some folders, such as one without permission.
+        return found if found.is_relative_to(root) and os.path.isdir(found) else None
 
     def _refuse(self, error: DistError) -> None:
         answer: dict[str, Any] = {"message": str(error)}

@@ -18,6 +18,7 @@ __all__ = [
     "end_widget",
     "in_kernel",
     "kernel_is_ending",
+    "send_view_code",
     "static_html",
     "tell",
     "widget_view",
@@ -98,6 +99,13 @@ def end_widget(folder: RunFolder) -> None:
     module = sys.modules.get("jupyter_dist.showing.widget")
     if module is not None:
         module.end(folder)
+
+
+def send_view_code() -> None:
+    """Send the view's code for saved notebooks, if there is a widget. Other messages wait meanwhile."""
+    module = sys.modules.get("jupyter_dist.showing.widget")
+    if module is not None:
+        module.send_code()
 
 
 def static_html(summary: str, log: str) -> str:

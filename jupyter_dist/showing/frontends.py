@@ -80,7 +80,7 @@ def lacks_view() -> bool:
 
     A page with our labextension of the same version has the code already.
     """
-    return _Known.without_view or not _Known.with_view
+    return _Known.without_view or not _Known.with_view or _says_no_hello()
 
 
 def when_view_is_lacking(then: Callable[[], None]) -> None:
@@ -97,12 +97,17 @@ def heard() -> None:
 
 def shows_widgets() -> bool:
     """Return whether the front-end shows a widget in a display."""
-    return _Known.said_hello or "google.colab" in sys.modules or _in_vscode()
+    return _Known.said_hello or _says_no_hello()
 
 
 def hears_while_busy() -> bool:
     """Return whether a front-end's messages arrive while a cell runs."""
     return _Known.while_busy
+
+
+def _says_no_hello() -> bool:
+    """Return whether a front-end is there that loads a widget only when the widget is displayed."""
+    return "google.colab" in sys.modules or _in_vscode()
 
 
 def _in_vscode() -> bool:

@@ -26,6 +26,8 @@ _WIDTH = 300
 _MAX_BYTES = 12_000
 _BURST = 5
 """Draws without a pause: the start, the start of the first and of the last rank, and their first lines."""
+_CODE_AFTER_S = 5.0
+"""If a run lasts longer, its notebook may be saved meanwhile, and then needs the view's code."""
 
 
 class KernelScreen:
@@ -60,10 +62,13 @@ class KernelScreen:
 
     def show(self, view: View, changed: bool) -> None:
         now = time.monotonic()
+        age = now - self._born
         if self._view:
             self._say(view)
+            if age > _CODE_AFTER_S:  # the notebook may be saved before the run ends
+                with contextlib.suppress(Exception):
+                    _display.send_view_code()
             return
-        age = now - self._born
         every = min(2.0, max(0.2, age / 300))
         self._tokens = min(_BURST, self._tokens + (now - self._refilled) / every)
         self._refilled = now
@@ -87,7 +92,7 @@ class KernelScreen:
     def _draw(self, view: View, last: bool = False) -> None:
         # An error between here and the browser must not stop the run or the handling of its end.
         with contextlib.suppress(Exception):
-            self._view = self._view or _display.widget_view(view.folder, blocking=not last)
+            self._view = self._view or _display.widget_view(view.folder, blocking=True)
         if last:
             with contextlib.suppress(Exception):
                 _display.end_widget(view.folder)
@@ -103,6 +108,8 @@ class KernelScreen:
                 frontends.probe()
             else:
                 self._handle.update(data, raw=True)
+            if last:
+                _display.send_view_code()
             if last and self._result is not None:
                 self._result._is_shown()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import json
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from ..text.package_version import package_version
 from . import frontends
 from .downloads import Downloads
 
-__all__ = ["RunWidget", "end", "view"]
+__all__ = ["RunWidget", "end", "send_code", "view"]
 
 _STATIC = Path(__file__).parents[1] / "static"
 _VIEW = "application/vnd.jupyter.widget-view+json"
@@ -41,7 +42,12 @@ _LOADER = """
 async function load(model) {
   const page = globalThis.jupyterDist;
   if (page?.version === "VERSION") {
-    return page.widget();
+    try {
+      return await page.widget();
+    } catch (error) {
+      // The server's files were replaced by another version's: the kernel sends the code later.
+      console.warn("jupyter-dist:", error);
+    }
   }
   if (!model.get("code")) {
     await new Promise(resolve => model.on("change:code", resolve));
@@ -81,6 +87,8 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "kept_stacks": queries.kept_stacks,
     "stop": actions.stop,
 }
+_KERNEL = secrets.token_hex(8)
+"""Differs in each kernel: a view of an earlier kernel cannot be used any more."""
 _TICK_S = 0.1
 _WATCHED_S = 35.0
 """An open view sends a message every 10 s. After this time without one, the view counts as closed."""
@@ -105,6 +113,7 @@ class RunWidget(anywidget.AnyWidget):
     """Widget of one run. It does nothing until a front-end displays it, or a cell blocks on the run."""
 
     _esm = _LOADER
+    kernel = traitlets.Unicode(_KERNEL).tag(sync=True)
     run = traitlets.Unicode().tag(sync=True)
     root = traitlets.Unicode().tag(sync=True)
     code = traitlets.Unicode().tag(sync=True)
@@ -308,8 +317,7 @@ def _read_code() -> _Code:
 def view(folder: RunFolder, *, blocking: bool = False) -> dict[str, Any]:
     """Return the run's widget as part of a MIME bundle. Empty if the front-end was not built.
 
-    If the page has the view's code, the kernel sends the code only when the waiting ends. Saved notebooks
-    need it.
+    If the page has the view's code and a cell waits for the run, the cell calls `send_code` later.
     """
     with _widgets_lock:
         found = _widgets.get(folder.id)
@@ -321,19 +329,20 @@ def view(folder: RunFolder, *, blocking: bool = False) -> dict[str, Any]:
             if not blocking:
                 found.end()
         found.used()
-    if frontends.lacks_view():
+    if frontends.lacks_view() or not blocking:
         found.take_code()
     if blocking:
         found.block()
     return {_VIEW: {"version_major": 2, "version_minor": 0, "model_id": found.model_id}}
 
 
-def _take_code() -> None:
+def send_code() -> None:
+    """Let all widgets refer to the view's code, which saved notebooks need. Other messages wait meanwhile."""
     for found in list(_widgets.values()):
         found.take_code()
 
 
-frontends.when_view_is_lacking(_take_code)
+frontends.when_view_is_lacking(send_code)
 
 
 def _close_old() -> None:
@@ -354,4 +363,3 @@ def end(folder: RunFolder) -> None:
     found = _widgets.get(folder.id)
     if found is not None:
         found.end()
-        _take_code()  # now nothing waits for other messages of this kernel

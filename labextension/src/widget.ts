@@ -18,7 +18,7 @@ const MOUNTED_MS = 500;
 
 /** anywidget calls this for each place that shows the widget; what is returned cleans up. */
 function render({ model, el }: { model: IModel; el: HTMLElement }): () => void {
-  const widget = `${String(model.get('code'))} ${String(model.get('run'))}`;
+  const widget = `${String(model.get('kernel'))} ${String(model.get('run'))}`;
   const views = shown.get(widget) ?? new Set();
   shown.set(widget, views);
   // JupyterLab renders an output that was updated once more, and merely wipes what was there. The view

@@ -338,6 +338,8 @@ def test_backends_are_asked_in_the_notebooks_folder(server: Server) -> None:
     assert workspace("/project") == "w"
     assert workspace("/") is None
     assert workspace("/../project") is None, "nothing outside the server's folder is read"
+    (server.home / "link").symlink_to(config.parent)
+    assert workspace("/link") == "w"
     options = {"compute": "c", "environment": "e:1"}
     for folder, found in [("/project", True), ("/", False)]:
         body = {"options": options, "folder": folder}

@@ -267,11 +267,18 @@ def test_the_code_is_sent_as_soon_as_another_page_lacks_it(
 ) -> None:
     page = FrontEnd(kernel, tmp_path, subshell=True, view=__version__)
     kernel.run(MADE.format(tests=str(Path(__file__).parents[2]), runs=str(own_folders)))
-    comm = kernel.run("print(*widget.view(made()).popitem()[1].values())").stdout.split()[-1]
+    comm = kernel.run("print(*widget.view(made(), blocking=True).popitem()[1].values())").stdout.split()[-1]
     assert not page.states[comm]["code"]
     page.send(page.probe, {"kind": "hello", "view": "0.0.1"})
     page.until(lambda: page.states[comm]["code"])
     assert page.states[page.states[comm]["code"].removeprefix("IPY_MODEL_")]["script"]
+
+
+def test_a_view_that_no_cell_waits_for_has_the_code(kernel: Any, tmp_path: Path, own_folders: Path) -> None:
+    page = FrontEnd(kernel, tmp_path, subshell=True, view=__version__)
+    kernel.run(MADE.format(tests=str(Path(__file__).parents[2]), runs=str(own_folders)))
+    comm = kernel.run("print(*widget.view(made()).popitem()[1].values())").stdout.split()[-1]
+    page.until(lambda: page.states[comm]["code"])
 
 
 def test_a_hello_in_the_main_thread_is_asked_for_again(kernel: Any, tmp_path: Path) -> None:

@@ -247,4 +247,4 @@ def test_plots_of_a_row_are_level_and_chips_stand_in_columns(lab: Lab) -> None:
     assert first == second
     heads = view.metrics.locator("figcaption").evaluate_all(_BOXES)
     assert {height for *_, height in heads} == {26}, heads
-    assert {width for _, _, width, _ in view.chips.evaluate_all(_BOXES)} == {46}
+    assert {width for _, _, width, _ in view.chips.evaluate_all(_BOXES)} == {48}

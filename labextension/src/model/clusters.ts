@@ -30,6 +30,7 @@ export class ClustersModel implements IDisposable {
   private _path = '';
   private _problem: string | null = null;
   private _loaded = false;
+  private _read: string | null = null;
   private _asked = 0;
   private _disposed = false;
 
@@ -65,6 +66,11 @@ export class ClustersModel implements IDisposable {
     return this._loaded;
   }
 
+  /** Whether the notebook in front has another folder than at the last refresh. */
+  get outdated(): boolean {
+    return this._loaded && this._folder() !== this._read;
+  }
+
   get isDisposed(): boolean {
     return this._disposed;
   }
@@ -80,8 +86,9 @@ export class ClustersModel implements IDisposable {
   /** Read both anew. Failures end in `problem`; what was there stays. */
   async refresh(): Promise<void> {
     const asked = ++this._asked;
+    const folder = (this._read = this._folder());
     const [backends, clusters] = await Promise.allSettled([
-      this._server.backends(this._folder()),
+      this._server.backends(folder),
       this._server.clusters()
     ]);
     if (asked !== this._asked || this._disposed) {

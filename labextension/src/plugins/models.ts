@@ -33,9 +33,11 @@ export const models: JupyterFrontEndPlugin<IDistributed> = {
     const settings = registry?.load(PLUGIN_ID) ?? null;
     const folder = () => {
       const path = tracker?.currentWidget?.context.path;
-      return path === undefined
+      const { contents } = app.serviceManager;
+      // The server has the folders of its own drive. Real-time collaboration calls this drive RTC.
+      return path === undefined || !['', 'RTC'].includes(contents.driveName(path))
         ? null
-        : `/${PathExt.dirname(app.serviceManager.contents.localPath(path))}`;
+        : `/${PathExt.dirname(contents.localPath(path))}`;
     };
     let cleaned = false;
     void settings

@@ -115,6 +115,7 @@ export class DistributedPanel extends SidePanel {
     runs.changed.connect(this._redraw, this);
     clusters.changed.connect(this._redraw, this);
     notebooks.changed.connect(this._redraw, this);
+    notebooks.changed.connect(this._followFolder, this);
     notebooks.clustersMayHaveChanged.connect(this._readClusters, this);
     const keys = keepKeys(this.node);
     this.disposed.connect(() => keys.dispose());
@@ -238,6 +239,13 @@ export class DistributedPanel extends SidePanel {
 
   handleEvent(): void {
     this._readClusters();
+  }
+
+  /** What a backend finds can depend on the notebook's folder. */
+  private _followFolder(): void {
+    if (this._dist.clusters.outdated) {
+      this._readClusters();
+    }
   }
 
   private _readClusters(): void {

@@ -27,6 +27,18 @@ describe('ClustersModel', () => {
     expect(model.path).toBe('/etc/clusters.toml');
   });
 
+  it('is outdated when a notebook of another folder is in front', async () => {
+    let folder = '/a';
+    model = new ClustersModel(server, trans, () => folder);
+    expect(model.outdated).toBe(false); // nothing has been read: whoever shows it reads
+    await model.refresh();
+    expect(model.outdated).toBe(false);
+    folder = '/b';
+    expect(model.outdated).toBe(true);
+    await model.refresh();
+    expect(model.outdated).toBe(false);
+  });
+
   it('keeps what it has when the server says no', async () => {
     await model.refresh();
     server.down = new ApiError('500 Oops', 500);
