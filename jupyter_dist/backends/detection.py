@@ -140,11 +140,14 @@ class _Asking:
 
 _lock = threading.Lock()
 _asked: dict[tuple[str, Path | None], _Asking] = {}
+"""The latest question to each backend in each folder."""
 
 
 def _asking(name: str, fresh_s: float, folder: Path | None) -> _Asking:
     with _lock:
         known = _asked.get((name, folder))
         if known is None or not known.serves(fresh_s):
+            for other in [key for key in _asked if key[0] == name and not _asked[key].serves(fresh_s)]:
+                del _asked[other]
             known = _asked[name, folder] = _Asking(name, folder)
         return known

@@ -42,12 +42,12 @@ class Cell:
     """Parsed statements."""
 
 
-@functools.lru_cache(4)
 def cell_flags(flags: int) -> int:
     """Return the flags with which ranks compile a cell. `flags`: of the notebook's compiler."""
     return future_flags(flags) | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
+@functools.lru_cache(4)
 def parse(source: str, label: str, flags: int = 0) -> Cell:
     """Check a cell and find its names. `flags` are a compiler's, with the future statements of earlier cells.
 

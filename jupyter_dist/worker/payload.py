@@ -82,10 +82,11 @@ def write(
     """Write a container and return its size in bytes. Readers see the complete container or none.
 
     `prepared`: a file to use, if it exists. By default it is the hidden file that the folder of a session's
-    cell has. To make a file takes longer than to write into it.
+    cell has. To make a file takes longer than to write into it. If the write fails, the file that a caller
+    has passed remains with its space, for a report of the failure.
 
     The files get mode 0600, independent of the umask. An OSError, such as a full disk, passes through. Then
-    no partial file remains.
+    no partial file remains under the name of a container.
     """
     places, end = _places(buffers)
     seal = _seal() if buffers else None
@@ -113,11 +114,13 @@ def write(
         with _new(path, temporaries, prepared or path.with_name(layout.hidden(path.name))) as file:
             file.write(head)
             file.write(body)
+            file.truncate()
         for temporary, final in temporaries:
             os.replace(temporary, final)
     except BaseException:
         for temporary, _ in temporaries:
-            temporary.unlink(missing_ok=True)
+            if temporary != prepared:
+                temporary.unlink(missing_ok=True)
         raise
     return len(head) + len(body) + (end if buffers else 0)
 
@@ -273,7 +276,7 @@ def _seal() -> bytes:
 def _new(path: Path, made: list[tuple[Path, Path]], prepared: Path | None) -> io.BufferedWriter:
     if prepared is not None:
         with contextlib.suppress(FileNotFoundError):
-            fd = os.open(prepared, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = os.open(prepared, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)  # keeps the file's space
             made.append((prepared, path))
             return os.fdopen(fd, "wb")
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

@@ -13,7 +13,8 @@ __all__ = ["module_names"]
 def module_names() -> frozenset[str]:
     """Return the top-level modules of the standard library, as `sys.stdlib_module_names` does.
 
-    Python 3.9 has no such list. There, the result is what the folders of the library contain.
+    Python 3.9 has no such list. There, the result is what the folders of the library contain. As in the list,
+    Python's own tests are left out: `test` may be a module of the user.
     """
     names: frozenset[str] | None = getattr(sys, "stdlib_module_names", None)
     if names is not None:
@@ -22,4 +23,5 @@ def module_names() -> frozenset[str]:
 
     library = os.path.dirname(os.__file__)
     found = pkgutil.iter_modules([library, os.path.join(library, "lib-dynload")])
-    return frozenset(sys.builtin_module_names).union(module.name for module in found)
+    names = frozenset(sys.builtin_module_names).union(module.name for module in found)
+    return names - {"sitecustomize", "test"}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +14,8 @@ from jupyter_dist import clusters, queries
 from jupyter_dist.backends import Capabilities, detection
 from jupyter_dist.backends.detection import Found
 from jupyter_dist.backends.local.backend import Local
+from jupyter_dist.backends.local.options import LocalOptions
+from jupyter_dist.backends.notebook_folder import notebook_folder
 from jupyter_dist.clusters import Cluster
 from jupyter_dist.commands import dispatch
 from jupyter_dist.commands.run_commands import Context
@@ -102,3 +107,27 @@ def test_what_a_stranger_tells_of_its_sites_is_taken_as_far_as_it_can_be_shown(
     assert ("", "", "odd: there") in dispatch("backends", Context()).rows
     finds(monkeypatch, sites="text", no_site=3)
     assert (row("local")["sites"], row("local")["no_site"]) == ([], None)
+
+
+def test_a_pending_answer_is_only_for_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, fast = tmp_path / "slow", tmp_path / "fast"
+    asked, go_on = threading.Event(), threading.Event()
+
+    def detect() -> dict[str, str]:
+        if notebook_folder() == slow:
+            asked.set()
+            go_on.wait(30)
+        return {"folder": str(notebook_folder())}
+
+    backend = SimpleNamespace(options=LocalOptions, check=lambda *_: [], detect=detect)
+    monkeypatch.setattr(detection, "load", lambda name: backend)
+    found: dict[str, Found] = {}
+    thread = threading.Thread(target=lambda: found.update(detection.ask(["two folders"], folder=slow)))
+    thread.start()
+    try:
+        assert asked.wait(30)
+        assert detection.ask(["two folders"], folder=fast)["two folders"].detail == {"folder": str(fast)}
+    finally:
+        go_on.set()
+        thread.join()
+    assert found["two folders"].detail == {"folder": str(slow)}

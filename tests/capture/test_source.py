@@ -74,6 +74,9 @@ class TestSource:
                 warnings.simplefilter("ignore", SyntaxWarning)  # `1(2)` is bad style, and compiles
                 compile(cell.source, "x", "exec", cell.flags)
 
+    def test_a_cell_of_a_session_is_parsed_once(self) -> None:
+        assert _source.parse("x = 1", "In[1]", 0) is _source.parse("x = 1", "In[1]", 0)
+
     def test_allows_await_at_the_top(self, notebook: Notebook) -> None:
         notebook.cell("import asyncio\nasync def double(x):\n    return 2 * x")
         source = """

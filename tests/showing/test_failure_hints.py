@@ -201,5 +201,15 @@ def test_a_function_of_a_script_that_needs_a_process_group(own_folders: Path) ->
     assert hint.startswith("call dist.init()")
 
 
+def test_unions_of_types_have_a_hint_only_where_another_python_has_them(own_folders: Path) -> None:
+    wrong = "unsupported operand type(s) for |: '{}' and '{}'"
+    types = ["type", "types.GenericAlias", "_UnionGenericAlias", "_SpecialForm", "ABCMeta", "TypeVar"]
+    asked = {(kind, "NoneType"): 1 for kind in types} | {("NoneType", kind): 1 for kind in types}
+    for (left, right), count in {**asked, ("NoneType", "NoneType"): 0, ("int", "NoneType"): 0}.items():
+        made, message = RunMaker(own_folders, 1), wrong.format(left, right)
+        made.fail(0, "TypeError", message, f"Traceback …\nTypeError: {message}\n")
+        assert len(hints_of(made.end(State.FAILED))) == count, (left, right)
+
+
 def test_no_hint_without_a_cause(own_folders: Path) -> None:
     assert "hint:" not in failure_report.failure(failed(own_folders).end(State.FAILED))

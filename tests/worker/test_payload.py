@@ -247,6 +247,17 @@ class TestContainer:
         assert not list(tmp_path.glob(".p*"))
         assert payload.load(tmp_path / "p.pkl") == "old"
 
+    def test_the_space_for_a_report_of_a_failure_remains(self, tmp_path: Path) -> None:
+        room = tmp_path / ".error.json"
+        room.write_bytes(bytes(1 << 15))
+        with pytest.raises(TypeError):
+            payload.write(tmp_path / "result.pkl", {}, "no bytes", prepared=room)  # type: ignore[arg-type]
+        assert [path.name for path in tmp_path.iterdir()] == [room.name]
+        assert room.stat().st_size == 1 << 15
+        payload.write_value(tmp_path / "result.pkl", 3, prepared=room)
+        assert [path.name for path in tmp_path.iterdir()] == ["result.pkl"]
+        assert payload.load(tmp_path / "result.pkl") == 3
+
     def test_a_value_that_cannot_be_pickled_writes_nothing(
         self, tmp_path: Path, notebook: dict[str, Any]
     ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import InputError, MissingEngine
+from ...hosts.openssh import OLDEST
 from .options import _RUNTIME_OF, NEWEST_RUNTIME, DatabricksOptions
 from .prices import cloud_of, cost_line, has_gpus, usd_per_hour
 from .workspace import check_profile
@@ -70,6 +71,8 @@ def _check_runtime(runtime: str, whose: str, other_python: bool) -> None:
     if python is not None and python != _OWN_PYTHON and not other_python:
         fitting = _RUNTIME_OF.get(_OWN_PYTHON)
         cure = f"a runtime {fitting} has it" if fitting else f"run the notebook with Python {python}"
+        if not fitting and python == OLDEST:  # only ranks have such a Python
+            cure = "choose a newer runtime"
         raise InputError(
             f"{whose} {runtime} has Python {python}, but the notebook has Python {_OWN_PYTHON}: {cure}. "
             "Or add --other-python"

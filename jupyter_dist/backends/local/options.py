@@ -12,7 +12,7 @@ from ..shared_options.gpus import GpuOptions
 __all__ = ["LocalOptions"]
 
 
-class LocalOptions(GpuOptions, RoleOptions):
+class LocalOptions(RoleOptions, GpuOptions):
     """Options of the backend `local`."""
 
     form: ClassVar[Form] = Form(

@@ -106,10 +106,11 @@ def _check_python(asked: SageMakerOptions) -> None:
             f"{OLDEST} or newer. Name a newer container with --framework-version"
         )
     if not asked.other_python:
+        # Only ranks have the oldest Python, so no notebook can run with it.
+        with_it = "" if python == f"py{OLDEST.replace('.', '')}" else f", or run the notebook with {python}"
         raise InputError(
             f"the container of {asked.used_framework} {version or ''} has {python}, but the "
-            f"notebook has Python {OWN_PYTHON}. Remove --framework-version, or run the notebook "
-            f"with {python}. Or add --other-python"
+            f"notebook has Python {OWN_PYTHON}. Remove --framework-version{with_it}. Or add --other-python"
         )
 
 

@@ -61,11 +61,18 @@ def grace_field(seconds: int) -> Any:
 
 
 def _own_first(schema: dict[str, Any], model: type[BaseModel]) -> None:
-    """Sort a backend's own options before these options in the help and the form."""
-    fields = schema["properties"]
+    """Sort the help and the form: first what the form shows at once, then a backend's other own options.
+
+    These options come last.
+    """
+    assert issubclass(model, Options)
+    fields, first = schema["properties"], model.form.first
 
     def place(name: str) -> int:
-        return 2 if name in AgentOptions.model_fields else int(name not in model.__annotations__)
+        if name in first:
+            return first.index(name)
+        others = 2 if name in AgentOptions.model_fields else int(name not in model.__annotations__)
+        return len(first) + others
 
     schema["properties"] = {name: fields[name] for name in sorted(fields, key=place)}
 

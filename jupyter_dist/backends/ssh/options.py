@@ -17,7 +17,7 @@ from ..shared_options.hosts import HostOptions
 __all__ = ["SshOptions"]
 
 
-class SshOptions(HostOptions, GpuOptions, ElasticOptions):
+class SshOptions(ElasticOptions, HostOptions, GpuOptions):
     """Options of the backend `ssh`."""
 
     form: ClassVar[Form] = Form(

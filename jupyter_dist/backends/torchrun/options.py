@@ -98,7 +98,7 @@ class TorchrunOptions(LauncherHostOptions, LauncherGpuOptions):
         "HOST:PORT of the rendezvous. Default: a free port of the first host",
         metavar="HOST:PORT",
     )
-    rdzv_conf: Annotated[str, matching(r"(\s*\w+=[^=,]+(,+|$))*", _PAIRS)] = flag(
+    rdzv_conf: Annotated[str, matching(r"(\s*\w+=\s*[^=,\s][^=,]*(,(?!$)|$))*", _PAIRS)] = flag(
         "",
         "Rendezvous settings",
         f"More settings of the rendezvous. Default: last_call_timeout={LAST_CALL_S}",

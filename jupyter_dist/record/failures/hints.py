@@ -25,6 +25,10 @@ _UNPICKLED = (
     "the error is from before the cell: an object of the notebook, such as a DistributedDataParallel, "
     "needs a process group when a rank unpickles it. Create the object in the cell, after dist.init()"
 )
+_OF_TYPES = (
+    r"'(type|NoneType|[\w.]*GenericAlias|_SpecialForm|_CallableType|TypeVar|(ABC|Enum|_Protocol)Meta)'"
+)
+"""What errors of Python 3.9 call the types of types."""
 _SIMPLE = (
     (
         r"in this cell keras is tf_keras, which lacks it",
@@ -73,8 +77,8 @@ _SIMPLE = (
         "set_logical_device_configuration in an earlier cell of the notebook, and ranks repeat it",
     ),
     (
-        r"unsupported operand type\(s\) for \|: '(type|NoneType|\w*GenericAlias)' and "
-        r"'(type|NoneType|\w*GenericAlias)'",
+        # `None | None` is an error on every Python.
+        rf"unsupported operand type\(s\) for \|: (?!'NoneType' and 'NoneType'){_OF_TYPES} and {_OF_TYPES}",
         "Python 3.9 has no X | Y for types: write typing.Union[X, Y] or typing.Optional[X] on this line. "
         "Or, if it is an annotation, put from __future__ import annotations at the top of the cell",
     ),

@@ -93,6 +93,13 @@ def _copied(optimizer: Any, passes: int) -> Any:
     copy = type(optimizer).from_config(config)
     if optimizer.built and getattr(optimizer, "_trainable_variables", None) and passes == 1:
         copy.build(optimizer._trainable_variables)
+        if len(copy.variables) != len(optimizer.variables):
+            name = type(optimizer).__name__
+            raise ValueError(
+                f"Cannot copy the state of this {name}: {name}.from_config() makes {len(copy.variables)} "
+                f"variables, and the optimizer has {len(optimizer.variables)}. Wrap it with Horovod before "
+                "the first step."
+            )
         for mine, given in zip(copy.variables, optimizer.variables):
             mine.assign(given)
     return copy

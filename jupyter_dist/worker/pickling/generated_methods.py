@@ -179,7 +179,7 @@ def _apply_dataclass(cls: Any, described: dict[str, Any]) -> None:
     for name in kept:
         if name in before:
             type.__setattr__(cls, name, before[name])
-        elif name in made:
+        elif name in made and name != "__match_args__":  # a class of Python 3.9 had none, and gets it here
             type.__delattr__(cls, name)
 
 

@@ -14,8 +14,8 @@ __all__ = ["Absent", "found", "is_of_python", "reduce_dispatch_method", "reduce_
 _RENAMED = {("_thread", "lock"): "allocate_lock"}
 _SINCE: dict[tuple[str, str], dict[str, Any]] = {("queue", "Queue"): {"is_shutdown": False}}
 """Attributes that objects of newer versions have, with their first values."""
-_NEW_PACKAGES = {"annotationlib", "compression"}
-"""Packages that the standard library has since Python 3.14."""
+_NEW_PACKAGES = {"annotationlib", "compression", "tomllib"}
+"""Packages that the standard library has got after Python 3.10."""
 
 
 def _slots_of(obj: Any) -> list[Any]:

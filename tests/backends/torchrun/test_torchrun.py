@@ -84,7 +84,10 @@ def test_how_many_ranks_there_are(given: dict[str, Any], np: int) -> None:
         ({"nnodes": "some"}, "--nnodes needs a number of nodes"),
         ({"nproc_per_node": "0"}, "--nproc-per-node needs a whole number of at least 1"),
         ({"nproc_per_node": "many"}, "--nproc-per-node needs a whole number of at least 1, gpu, cpu or auto"),
-        ({"rdzv_conf": "x"}, "--rdzv-conf needs NAME=VALUE pairs"),
+        *(
+            ({"rdzv_conf": text}, "--rdzv-conf needs NAME=VALUE pairs")
+            for text in ("x", "a=1,", ",a=1", "a=1,,b=2", "a= ,b=2")
+        ),
         ({"monitor_interval": "0"}, "--monitor-interval needs a number above 0"),
     ],
 )

@@ -5,6 +5,7 @@ Since Python 3.14 annotations are computed when they are read.
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import linecache
 import sys
@@ -22,8 +23,9 @@ from jupyter_dist.capture import parameters
 from jupyter_dist.capture.payload_builder import capture_cell
 from jupyter_dist.errors import CaptureError
 from jupyter_dist.worker import payload
-from jupyter_dist.worker.pickling import annotation_values, loading
+from jupyter_dist.worker.pickling import annotation_values, generated_methods, loading
 from jupyter_dist.worker.pickling.unpickling import hold
+from jupyter_dist.worker.standard_library import module_names
 
 DEFERRED = sys.version_info >= (3, 14)
 WITH_LAZY_NAMES = "" if DEFERRED else "from __future__ import annotations\n"
@@ -250,3 +252,28 @@ def test_a_pool_of_threads_travels_with_what_its_workers_call_first(run: Run) ->
     first = "from concurrent.futures import ThreadPoolExecutor\n"
     first += "pool = ThreadPoolExecutor(2, 'name', print, ('began',))"
     assert run(first, "result = pool._max_workers, pool._thread_name_prefix") == (2, "name")
+
+
+def test_a_dataclass_of_python_39_gets_what_a_match_statement_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclasses.dataclass
+    class Point:
+        x: int
+
+    with monkeypatch.context() as patched:
+        patched.setattr(generated_methods, "_HAS_MATCH_ARGS", False)
+        type.__delattr__(Point, "__match_args__")
+        described = generated_methods.describe(Point)
+    assert described is not None
+    generated_methods.apply(Point, described)
+    assert Point.__match_args__ == ("x",)
+
+
+def test_the_standard_library_of_python_39_is_what_its_folders_contain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed = module_names()
+    with monkeypatch.context() as patched:
+        patched.delattr(sys, "stdlib_module_names")
+        found = module_names.__wrapped__()
+    assert {"sys", "json", "os", "functools", "math"} <= found & listed
+    assert not {"test", "numpy", "jupyter_dist", "site-packages"} & found
