@@ -89,7 +89,7 @@ def _close(context: Context, flags: _Close, names: tuple[str, ...]) -> Message:
             if not flags.kill:
                 told = take_end(session.name)
                 lines += [] if told is None else [told[1]]
-            elif backends.declared(session.about["backend"]).capabilities.exchanges:
+            elif backends.declared(session.about["backend"]).capabilities.outlives:
                 grace = duration(float(session.about["options"].get("grace") or 300.0))
                 lines.append(f"its hosts end the ranks when no supervisor has answered for {grace}")
         else:

@@ -35,11 +35,14 @@ __all__ = [
 
 _ANSWER_S = 30.0
 _START_S = 120.0
-_CLOSE_S = place.EXIT_LIMIT_S + 65.0
-"""The supervisor waits for exit handlers, and for a minute at most for a platform that ends its job."""
+_CLOSE_S = place.EXIT_LIMIT_S + 130.0
+"""The supervisor waits for exit handlers, and for two minutes at most for a platform that ends its job."""
 _POLL_S = 0.002
-_LONG = 50_000
-"""Up to this length, a cell's source is sent in advance. A longer one could fill the connection."""
+_LONG = 16_000
+"""Up to this length, a cell's source is sent in advance. A longer one could fill the connection.
+
+JSON has up to 12 bytes for a character.
+"""
 _links: dict[tuple[str, int], tuple[float, channel.Channel]] = {}
 """Open connections by the session's folder and this process's id, with the time of the session's start."""
 
@@ -103,9 +106,9 @@ def wake(session: StoredSession, code: tuple[str, str, int]) -> None:
 
     `code`: the source, the file name and the flags of the cell. Does nothing if no connection is open.
     """
-    _, link = _links.get((str(session.path), os.getpid()), (0.0, None))
-    if link is not None and session.about.get("takes_jobs") and len(code[0]) < _LONG:
-        with contextlib.suppress(OSError):
+    if session.about.get("takes_jobs") and len(code[0]) < _LONG and is_open(session):
+        # After an error or an interrupt, half a message may have been sent: the connection is closed.
+        with contextlib.suppress(OSError), _connected(session) as link:
             link.send({"ask": "wake", "code": code})
 
 

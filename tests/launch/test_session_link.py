@@ -61,3 +61,28 @@ def test_a_kernel_with_many_open_files_asks_again(
             link.close()
         server.join(10)
         listener.close()
+
+
+def test_a_connection_is_closed_if_a_message_in_advance_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of the message may have been sent, and the next one would follow it."""
+    key, listener = (str(tmp_path), os.getpid()), channel.listen(tmp_path)
+    link = channel.connect(tmp_path)
+    session_link._links[key] = 1.0, link
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(channel.Channel, "send", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            session_link.wake(
+                StoredSession(tmp_path, {"created": 1.0, "takes_jobs": True}), ("1", "<In[1]>", 0)
+            )
+        assert key not in session_link._links
+        assert link.fileno() == -1
+    finally:
+        session_link._links.pop(key, None)
+        link.close()
+        listener.close()

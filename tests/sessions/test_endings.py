@@ -95,8 +95,11 @@ def test_a_session_waits_for_exit_handlers(notebook: Notebook, tmp_path: Path) -
     file = tmp_path / "ended"
     slow = f"import atexit, time\natexit.register(lambda: (time.sleep(6), open({str(file)!r}, 'w').close()))"
     notebook.cell(slow, "--session -np 1")
+    spare = session_folder("main") / layout.SPARE
+    assert spare.exists()
     assert str(notebook.plain("%dist close")) == "closed the session main with 1 rank"
     assert file.exists()
+    assert not spare.exists(), "the reserved space is free again"
 
 
 @pytest.mark.parametrize("how", ["close", "kill"])

@@ -155,6 +155,8 @@ class CellCaller:
         pass  # the ranks stay
 
     def _submit(self, attempt: int) -> dict[str, Any]:
+        if self._running:  # since `begin_at_once`: a rank that has died meanwhile has lost the cell
+            return {"session": True}
         dead = self._ranks.dead(self.request.ranks)
         if dead and self.request.restart == "never":
             raise LaunchError(

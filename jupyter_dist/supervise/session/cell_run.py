@@ -139,10 +139,7 @@ class CellRun:
         job, folder, writer = self.request.job, self.request.folder, self._waiting.writer
         requests = self._waiting.requests
         self.caller.leave_cores()
-        try:
-            self._waiting.write_job()
-        except OSError as error:  # the ranks run the cell: without a job it ends as one whose folder is gone
-            log(f"cannot write the job of {folder.id}: {error}")
+        self._write_job()
         # The session's supervisor alone has the ranks: no other process can continue the cell.
         able = dataclasses.replace(declared(job.backend).capabilities, outlives=False, apart=False)
         # A rank that is killed loses its names, and has to close its groups before it reports its end.
@@ -194,6 +191,17 @@ class CellRun:
             self._server.changes.clear()
             self.failed = self.caller.failed
             self._outcome = attempt.outcome
+
+    def _write_job(self) -> None:
+        """Write the cell's job. Without it, the cell ends as one whose folder is gone: its ranks run it."""
+        try:
+            try:
+                self._waiting.write_job()
+            except OSError:
+                self._server.free_room()
+                self._waiting.write_job()
+        except OSError as error:
+            log(f"cannot write the job of {self.request.folder.id}: {error}")
 
     def finish(self) -> None:
         """Write the final state. A user may send the next cell from then on."""

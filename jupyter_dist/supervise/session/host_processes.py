@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ __all__ = ["HostProcesses"]
 _NEWS_S = 1.0
 """How long one call waits for news of the ranks."""
 _AGAIN_S = 1.0
+_TELLING_S = 5.0
+"""How long a release waits for the messages that are being sent to the hosts."""
 _RELEASE_S = 60.0
 """A platform that does not answer is asked for almost a minute to end its job (backends/platform_job.py)."""
 
@@ -63,6 +65,8 @@ class HostProcesses:
         self._last_ports: Sequence[int] = ()
         self._pids: tuple[int, ...] = ()
         self._started = False
+        self._meanwhile: Callable[[], object] = lambda: None
+        """What a release does while it waits."""
         self.detail: str | None = None
         self.failed: str | None = None
         self.has_news = False
@@ -193,30 +197,57 @@ class HostProcesses:
         found: str | None = self._news.get("not_kept")
         return found
 
-    def release(self) -> str | None:
-        """Release the hosts. Blocks, for some seconds, or a minute if a platform does not answer."""
-        until = time.monotonic() + _RELEASE_S
-        while (self._submit.under_way or self._find.under_way) and time.monotonic() < until:
-            self._wait()  # what the call reserves would stay reserved
-            self._take_handle()
-        told: str | None = None
+    def release(self, meanwhile: Callable[[], object]) -> str | None:
+        """Release the hosts. Blocks, for some seconds, or for two minutes if a platform does not answer."""
+        self._meanwhile = meanwhile
+        told = self._find_reserved()
         if self._handle is not None:
-            while self._telling is not None and not self._telling.done and time.monotonic() < until:
-                self._wait()
+            self._wait(lambda: self._telling is None or self._telling.done, _TELLING_S)
             call = self._caller.begin("release", handle=self._handle)
-            while not call.done and time.monotonic() < until:
-                self._wait()
+            self._wait(lambda: call.done, _RELEASE_S)
             told = call.value
             if not call.done or call.failure is not None:
                 told = f"the release of the hosts failed: {call.failure or 'no answer'}"
-            if told is not None:
-                log(told)
+        if told is not None:
+            log(told)
         self._caller.close()
         return told
 
-    def _wait(self) -> None:
-        self._caller.look()
-        time.sleep(0.01)
+    def _find_reserved(self) -> str | None:
+        """Wait for the handle of hosts that are still being reserved, because they would stay reserved.
+
+        A submission that has failed may have reserved them all the same. Returns what the user must know if
+        the backend does not answer.
+        """
+        until = time.monotonic() + _RELEASE_S
+        self._wait(self._has_answered, until - time.monotonic())
+        failure = self._submit.failure
+        in_doubt = failure is not None and (failure.may_pass or not failure.told)
+        if self._handle is None and in_doubt and not (self._submit.under_way or self._find.under_way):
+            self._find.begin(attempt=0)
+            self._wait(self._has_answered, until - time.monotonic())
+        if self._handle is not None or not (in_doubt or self._submit.under_way or self._find.under_way):
+            return None
+        why = "no answer" if self._submit.under_way or self._find.under_way else self._find.failure
+        if why is None:
+            return None
+        return (
+            f"the session may still have hosts, which can cost money. Asking for them failed ({why}). "
+            "Look for them with the cluster's own tools"
+        )
+
+    def _has_answered(self) -> bool:
+        """Take the handle, if it has arrived. Return whether no call for it is pending."""
+        self._take_handle()
+        return not (self._submit.under_way or self._find.under_way)
+
+    def _wait(self, is_over: Callable[[], bool], seconds: float) -> None:
+        """Process answers until this is over, for so many seconds at most."""
+        until = time.monotonic() + seconds
+        while not is_over() and time.monotonic() < until:
+            self._caller.look()
+            self._meanwhile()
+            time.sleep(0.01)
 
     def send(self, rank: int, message: Mapping[str, Any]) -> None:
         self._wish(do="message", rank=rank, message=dict(message))

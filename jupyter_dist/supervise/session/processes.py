@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -66,10 +66,11 @@ class SessionProcesses(Protocol):
         """Return which files of the present cell could not be copied to this machine, and where they are."""
         ...
 
-    def release(self) -> str | None:
+    def release(self, meanwhile: Callable[[], object]) -> str | None:
         """Release what is reserved for the ranks. Their processes have ended.
 
-        Returns what the user must know of it: what stays reserved, or what a job has cost.
+        `meanwhile`: is called while a platform does not answer. Returns what the user must know of the
+        release: what stays reserved, or what a job has cost.
         """
         ...
 
@@ -157,7 +158,7 @@ class LocalProcesses:
         if self._handle is not None:
             self._backend.ask(self._job, self._folder, self._handle, None, "stacks")
 
-    def release(self) -> str | None:
+    def release(self, meanwhile: Callable[[], object]) -> str | None:
         if self._handle is not None:
             with contextlib.suppress(Exception):
                 self._backend.release(self._job, self._folder, self._handle)

@@ -155,12 +155,14 @@ class Ranks:
 
     def join(self, link: Channel, rank: int, pid: int) -> bool:
         """Take the connection of a rank's process. Returns whether the process is one of this session."""
-        self.poll()
         if not 0 <= rank < len(self.all):
             return False
         kept = self.all[rank]
-        if kept.state.pid != pid or kept.link is not None:
+        state = next((each for each in self.processes.poll() if each.rank == rank), kept.state)
+        if state.pid != pid or kept.link is not None:
             return False
+        if not state.state.ended:  # `poll` reports each end once, also those of other ranks
+            kept.state = state
         kept.link = link
         return True
 
@@ -206,12 +208,15 @@ class Ranks:
         """Kill the processes of these ranks with their groups."""
         self.processes.kill(self.all[rank].state for rank in ranks if self.all[rank].lives)
 
-    def end(self) -> str | None:
-        """Kill what still runs, and release what is reserved. Returns what the user must know of that."""
+    def end(self, meanwhile: Callable[[], object]) -> str | None:
+        """Kill what still runs, and release what is reserved. Returns what the user must know of that.
+
+        `meanwhile`: is called while a platform does not answer.
+        """
         self.kill(range(len(self.all)))
         for kept in self.all:
             self._drop(kept)
-        return self.processes.release()
+        return self.processes.release(meanwhile)
 
     def owned(self) -> set[str]:
         """Return the names that belong to the ranks."""

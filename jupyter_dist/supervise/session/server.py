@@ -212,8 +212,10 @@ class Server:
 
     def _take_message(self, link: Any, data: dict[str, Any], message: Mapping[str, Any]) -> None:
         if data["rank"] is not None:
-            if self._present is not None:
-                self._present.caller.answered(data["rank"], message)
+            # The ranks may have received the first cell that waits (`begin_at_once`).
+            cell = self._present or next(iter(self._waiting), None)
+            if cell is not None:
+                cell.caller.answered(data["rank"], message)
         elif message.get("ask") == "wake":
             self._wake(message["code"])
         elif "rank" in message:
@@ -270,6 +272,8 @@ class Server:
 
     def _restart(self) -> dict[str, Any]:
         """Give every rank a fresh process. What the ranks have is gone, as the user wants."""
+        if self._ending:
+            return {"error": f"the session {self._name!r} is ending: {self._ending}"}
         if self._present is not None or self._waiting:
             return {"error": f"the session {self._name!r} runs a cell. Stop the cell first"}
         everyone = range(self.job.world_size)
@@ -339,6 +343,7 @@ class Server:
         """End the ranks, after their exit handlers, and all cells that wait."""
         log(f"the session ends: {self._ending}")
         self._send_answers()
+        free_room(self._folder)
         state = State.FAILED if self._failed else State.STOPPED
         for waiting in self._waiting:
             waiting.refuse(f"the session {self._name} has ended: {self._ending}", state)
@@ -354,7 +359,7 @@ class Server:
                 break
         for rank in self.ranks.to_end:
             log(f"rank {rank} has run exit handlers for {place.EXIT_LIMIT_S:g} s and is killed")
-        released = self.ranks.end()
+        released = self.ranks.end(self._connections.look)  # kernels get answers while a platform ends its job
         end_leftovers(self._id, *self._cells)
         self.guard.release()
         self._connections.close()

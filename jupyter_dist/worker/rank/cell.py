@@ -13,7 +13,7 @@ import types
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from .. import boot, debugger, layout, payload, steps
 from .. import settings as notebook_settings
@@ -177,6 +177,8 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
         )
     by_local_rank.look_at(run_folder / layout.PAYLOAD, Path(modules))
     settings = header.get("settings", {}) if kept is None else kept.new_settings(header)
+    if settings:
+        _ahead.clear()  # they may say which warnings of the compiler are errors
     notebook_settings.before_names(settings)
     load = payload.load if kept is None else kept.load
     names = load(run_folder / layout.PAYLOAD, main=main.__dict__, header=header)
@@ -212,18 +214,37 @@ _ahead: dict[_Code, list[types.CodeType]] = {}
 """The code of a cell that a session expects, by its source, file name and flags."""
 
 
-def compile_ahead(source: str, filename: str, flags: int) -> None:
-    """Compile a cell that this rank will probably run next. Shows no error and no warning: the cell does."""
+def compile_ahead(source: str, cell: str, flags: int) -> None:
+    """Compile a cell that this rank will probably run next. Shows no error and no warning: the cell does.
+
+    `cell`: the file name of the cell.
+    """
     _ahead.clear()
-    with contextlib.suppress(Exception):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            codes = _compiled(source, filename, flags)
-        others = [each for each in caught if each.filename != filename]
-        for each in others:  # of a thread that an earlier cell has left
-            warnings.showwarning(each.message, each.category, each.filename, each.lineno)
-        if len(others) == len(caught):
-            _ahead[source, filename, flags] = codes
+    show, warned = warnings.showwarning, False
+
+    def keep(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        nonlocal warned
+        if filename == cell:
+            warned = True
+        else:  # of a thread that an earlier cell has left
+            show(message, category, filename, lineno, file, line)
+
+    # Not `catch_warnings`: libraries would show their warnings again that Python shows once.
+    warnings.showwarning = keep
+    try:
+        with contextlib.suppress(Exception):
+            codes = _compiled(source, cell, flags)
+            if not warned:
+                _ahead[source, cell, flags] = codes
+    finally:
+        warnings.showwarning = show
 
 
 def _compiled(source: str, filename: str, flags: int) -> list[types.CodeType]:
