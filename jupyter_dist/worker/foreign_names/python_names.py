@@ -74,6 +74,14 @@ ROWS: tuple[Row, ...] = (
         cure=_INSIDE,
     ),
     Row(
+        "dataclasses",
+        ("_dataclass_getstate", "_dataclass_setstate"),
+        ("worker/pickling/other_pythons",),
+        Missing.OFF,
+        "Frozen dataclasses with slots on ranks with Python 3.9",
+        since=(3, 10),
+    ),
+    Row(
         "queue",
         ("_PySimpleQueue",),
         (f"{_REDUCERS}/__init__",),
