@@ -5,7 +5,7 @@ import { count } from './format';
 import { Inlays, type IInlay } from './inlays';
 import type { LogPages } from './logpages';
 import type { ILogModes } from './logmodes';
-import { rowOf } from './logrows';
+import { lineAt, rowOf } from './logrows';
 import { RowHeights } from './rowheights';
 import * as virtual from './rowwindow';
 import * as wrapped from './wrappedrows';
@@ -24,6 +24,8 @@ export class LogList {
   private readonly _drawn = new Map<number, { key: string; node: HTMLElement }>();
   private _offset = 0;
   private _expected = 0;
+  /** The height of the content as it was last drawn. */
+  private _height = 0;
   private _rowHeight = 0;
   /** How high rows are in the mean, by the height of a line. */
   private _lines = 1;
@@ -172,7 +174,8 @@ export class LogList {
     this._rowHeight ||=
       Number.parseFloat(getComputedStyle(this._rows).lineHeight) || DEFAULT_ROW_HEIGHT;
     const geometry = this._geometry();
-    this._spacer.style.height = `${virtual.contentHeight(geometry)}px`;
+    this._height = virtual.contentHeight(geometry);
+    this._spacer.style.height = `${this._height}px`;
     if (this.following) {
       this._offset = virtual.maxOffset(geometry);
     }
@@ -272,7 +275,9 @@ export class LogList {
       return; // our own doing
     }
     const geometry = this._geometry();
-    this._offset = virtual.offsetOf(top, geometry);
+    // When its box grows, the browser moves the list to the end that was drawn. Lines may have come since.
+    const isEnd = top >= this._height - this.node.clientHeight - 1;
+    this._offset = isEnd ? virtual.maxOffset(geometry) : virtual.offsetOf(top, geometry);
     this._expected = top;
     this._settle(geometry);
   }
@@ -391,9 +396,4 @@ export class LogList {
     this.draw();
     this._moved();
   }
-}
-
-function lineAt(target: HTMLElement): number | null {
-  const n = target.closest<HTMLElement>('.jpd-row')?.dataset.n;
-  return n === undefined ? null : Number(n);
 }

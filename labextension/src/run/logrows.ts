@@ -161,3 +161,9 @@ function marked(pieces: IMarkedPiece[], match: RegExp): IMarked[] {
   }
   return result;
 }
+
+/** The number of the line that an element belongs to. */
+export function lineAt(target: HTMLElement): number | null {
+  const n = target.closest<HTMLElement>('.jpd-row')?.dataset.n;
+  return n === undefined ? null : Number(n);
+}

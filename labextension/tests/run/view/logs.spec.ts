@@ -122,6 +122,32 @@ describe('the logs', () => {
     expect(news.hidden).toBe(true);
   });
 
+  it('follow the end when their room grows while lines come', async () => {
+    const height = vi.spyOn(HTMLElement.prototype, 'clientHeight', 'get').mockReturnValue(54);
+    const source = new FakeSource(runInfo(1));
+    source.lines = Array.from({ length: 31 }, (_, n) => `line ${n}`);
+    const node = await show(source);
+    const log = node.querySelector<HTMLElement>('.jpd-log') as HTMLElement;
+    await vi.waitFor(() => expect(log.scrollTop).toBe(31 * 18 - 54));
+    // No frame of before must be left, which would draw what comes now.
+    await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+    const frames: FrameRequestCallback[] = [];
+    const later = vi
+      .spyOn(window, 'requestAnimationFrame')
+      .mockImplementation(frame => frames.push(frame));
+    source.grow('more', 'and more');
+    await vi.waitFor(() => expect(frames.length).toBeGreaterThan(0));
+    // As the browser does: the end of what was drawn is now further up.
+    height.mockReturnValue(180);
+    log.scrollTop = 31 * 18 - 180;
+    log.dispatchEvent(new Event('scroll'));
+    later.mockRestore();
+    frames.forEach(frame => frame(0));
+    await vi.waitFor(() => expect(all(node, '.jpd-text').at(-1)?.textContent).toBe('and more'));
+    expect(node.querySelector<HTMLElement>('.jpd-news')?.hidden).toBe(true);
+    expect(log.scrollTop).toBe(33 * 18 - 180);
+  });
+
   it('search the whole log and step through the hits', async () => {
     const source = new FakeSource(runInfo(1));
     source.lines = Array.from({ length: 2000 }, (_, n) => (n % 500 === 0 ? `needle ${n}` : 'hay'));
