@@ -115,7 +115,8 @@ export class DistributedPanel extends SidePanel {
     runs.changed.connect(this._redraw, this);
     clusters.changed.connect(this._redraw, this);
     notebooks.changed.connect(this._redraw, this);
-    notebooks.changed.connect(this._followFolder, this);
+    // What a backend finds can depend on the notebook's folder.
+    notebooks.changed.connect(() => clusters.outdated && this._readClusters(), this);
     notebooks.clustersMayHaveChanged.connect(this._readClusters, this);
     const keys = keepKeys(this.node);
     this.disposed.connect(() => keys.dispose());
@@ -239,13 +240,6 @@ export class DistributedPanel extends SidePanel {
 
   handleEvent(): void {
     this._readClusters();
-  }
-
-  /** What a backend finds can depend on the notebook's folder. */
-  private _followFolder(): void {
-    if (this._dist.clusters.outdated) {
-      this._readClusters();
-    }
   }
 
   private _readClusters(): void {
