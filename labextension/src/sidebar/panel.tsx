@@ -115,9 +115,8 @@ export class DistributedPanel extends SidePanel {
     runs.changed.connect(this._redraw, this);
     clusters.changed.connect(this._redraw, this);
     notebooks.changed.connect(this._redraw, this);
-    // What a backend finds can depend on the notebook's folder.
-    notebooks.changed.connect(() => clusters.outdated && this._readClusters(), this);
-    notebooks.clustersMayHaveChanged.connect(this._readClusters, this);
+    notebooks.changed.connect(() => clusters.outdated && this.handleEvent(), this);
+    notebooks.clustersMayHaveChanged.connect(this.handleEvent, this);
     const keys = keepKeys(this.node);
     this.disposed.connect(() => keys.dispose());
     // Who comes back to this page may have edited the file elsewhere.
@@ -238,11 +237,8 @@ export class DistributedPanel extends SidePanel {
     super.dispose();
   }
 
+  /** The file of clusters may have changed, or the folder in which backends look. */
   handleEvent(): void {
-    this._readClusters();
-  }
-
-  private _readClusters(): void {
     if (this.isVisible) {
       void this._dist.clusters.refresh();
     }
