@@ -293,14 +293,10 @@ class SessionRanks:
             self._forget(process)  # the rank then ends, and its end is reported
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            sock, _ = self._listener.accept()
-            sock.settimeout(_SEND_S)
-            link = channel.Channel(sock)
-            if link.peer()[1] not in (-1, os.geteuid()):
-                link.close()
-                return
-            self._selector.register(link, selectors.EVENT_READ, functools.partial(self._greet, link))
+        link = channel.accept(self._listener, _SEND_S)
+        if link is not None:
+            with contextlib.suppress(OSError):
+                self._selector.register(link, selectors.EVENT_READ, functools.partial(self._greet, link))
 
     def _greet(self, link: channel.Channel) -> None:
         """Read the first messages of a connection, which name the rank."""

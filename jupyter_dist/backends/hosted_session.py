@@ -16,7 +16,7 @@ A session's supervisor sends wishes, and receives news. Both are JSON:
      "over": why no rank can be replaced any more, or null}
 
 `away` are the ranks whose host has no connection now. `not_kept` says which files of the present cell could
-not be written on this machine. `over` is there if a platform's job ends with the ranks.
+not be written on this machine. `over` ends the session when all ranks have ended.
 
 A rank's `number` counts its processes. News of an earlier process thus cannot be mistaken for the present's.
 """

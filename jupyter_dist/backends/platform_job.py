@@ -196,9 +196,7 @@ class PlatformJob(Generic[_View]):
         self._adopt(handle)
         news = self._hosted.exchange(job, folder, handle, wishes, wait_s)
         poll = self._as_seen(Poll.from_json(news["poll"]))
-        why = None if self._watch is None else self._watch.seen.ended
-        is_over = why is not None and all(rank.state.ended for rank in poll.ranks)
-        return {**news, "poll": poll.to_json(), "over": why if is_over else None}
+        return {**news, "poll": poll.to_json(), "over": self._watch and self._watch.seen.ended}
 
     def _as_seen(self, poll: Poll) -> Poll:
         """Return the state of the ranks with what the platform reports of the job."""

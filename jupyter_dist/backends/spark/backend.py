@@ -151,8 +151,7 @@ class Spark:
         with hosted.session.hurry(wishes), self._lock:
             news = hosted.exchange(job, folder, handle, wishes, wait_s)
             ended = None if self._slots is None or self._slots.look() is not Step.ENDED else self._slots.ended
-        is_over = ended is not None and all(rank.state.ended for rank in Poll.from_json(news["poll"]).ranks)
-        return {**news, "over": f"Spark says: {ended}" if is_over else None}
+        return {**news, "over": None if ended is None else f"Spark says: {ended}"}
 
     def release(self, job: Job, folder: RunFolder, handle: Handle) -> None:
         with self._lock:

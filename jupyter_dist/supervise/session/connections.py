@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
 import traceback
 from collections.abc import Callable, Mapping
@@ -52,14 +51,10 @@ class Connections:
                 self._read(key.fileobj, key.data)
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            sock, _ = self._listener.accept()
-            sock.settimeout(_SEND_S)
-            link = channel.Channel(sock)
-            if link.peer()[1] not in (-1, os.geteuid()):
-                link.close()
-                return
-            self._selector.register(link, selectors.EVENT_READ, {"rank": None})
+        link = channel.accept(self._listener, _SEND_S)
+        if link is not None:
+            with contextlib.suppress(OSError):
+                self._selector.register(link, selectors.EVENT_READ, {"rank": None})
 
     def _read(self, link: Any, data: dict[str, Any]) -> None:
         try:

@@ -157,7 +157,7 @@ class HostProcesses:
         ]
         if value["ports"] and value["ports"] != self._last_ports:
             self._ports, self._last_ports = list(value["ports"]), value["ports"]
-        if value.get("over") is not None:
+        if value.get("over") is not None and all(rank.state.ended for rank in poll.ranks):
             self._fail(value["over"])
 
     def _begin_calls(self) -> None:

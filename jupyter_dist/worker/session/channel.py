@@ -18,7 +18,7 @@ from typing import Any
 
 from . import place
 
-__all__ = ["Channel", "connect", "listen"]
+__all__ = ["Channel", "accept", "connect", "listen"]
 
 _LONGEST_PATH = 100
 _CHUNK = 1 << 16
@@ -93,6 +93,23 @@ def connect(folder: Path) -> Channel:
         sock.close()
         raise
     return Channel(sock)
+
+
+def accept(listener: socket.socket, send_s: float) -> Channel | None:
+    """Accept a connection of this user's processes. Returns None for any other, and if there is none.
+
+    `send_s`: how long the process at the other end may take to read a message, in seconds.
+    """
+    try:
+        sock, _ = listener.accept()
+        sock.settimeout(send_s)
+        link = Channel(sock)
+        if link.peer()[1] in (-1, os.geteuid()):
+            return link
+        link.close()
+    except OSError:
+        pass
+    return None
 
 
 def listen(folder: Path) -> socket.socket:
