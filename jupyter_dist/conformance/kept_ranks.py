@@ -103,15 +103,17 @@ class Kept:
         self, session: KeptSession, target: Target, runs: Runs
     ) -> None:
         session.results("import os, time\nrank = int(os.environ['RANK'])\nheld = [rank]")
-        run = session.cell(f"held.append('tried')\nif rank == {target.last}: raise ValueError('planted')")
+        run = session.cell(f"if rank == {target.last}:\n    held.append('tried')\n    raise ValueError('planted')")
         assert_state(run, State.FAILED)
         assert run.status.reason is not None
         assert f"rank {target.last}" in run.status.reason
-        run = session.begin("print('up', flush=True)\ntime.sleep(1000)")
+        run = session.begin("held.append('slept')\nprint('up', flush=True)\ntime.sleep(1000)")
         runs.until_up(run)
         run.folder.request("interrupt")
         assert_state(session.ended(run), State.STOPPED)
-        assert session.results("held") == [[rank, "tried"] for rank in range(target.np)]
+        kept = [[rank, "slept"] for rank in range(target.np)]
+        kept[target.last].insert(1, "tried")
+        assert session.results("held") == kept
         assert len(session.ranks) == target.np
 
     def test_a_dead_rank_is_named_and_replaced(self, session: KeptSession, target: Target) -> None:
