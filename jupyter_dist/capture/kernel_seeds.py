@@ -18,6 +18,7 @@ from collections.abc import Collection
 from typing import Any
 
 from ..worker.settings.seeds import Seed
+from .notebook_history import CELLS
 
 __all__ = ["read"]
 
@@ -79,7 +80,7 @@ def _told(texts: Collection[str]) -> set[str]:
     return told
 
 
-@functools.lru_cache(1000)
+@functools.lru_cache(CELLS)
 def _calls(text: str) -> frozenset[str]:
     return frozenset(match[1] for match in _CALLS.finditer(text) if not match[1].endswith(_NO_SEEDING))
 

@@ -19,7 +19,7 @@ from ..worker.pickling.used_names import code_names
 from . import call_rules
 from .call_rules import Callee, Import
 from .known_modules import KnownModules
-from .notebook_history import RanCell
+from .notebook_history import CELLS, RanCell
 from .ran_statements import Place, RanStatements, Statement, first_line
 
 __all__ = ["Found", "search"]
@@ -47,7 +47,7 @@ class _Repeat(NamedTuple):
     """A name that stays bound to what the statement defines on the rank, such as an operator of torch."""
 
 
-@functools.lru_cache(1000)
+@functools.lru_cache(CELLS)
 def _may_call(text: str) -> bool:
     return _MAYBE.search(text) is not None
 

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .notebook_history import tree
+from .notebook_history import CELLS, tree
 
 __all__ = ["Attribute", "changed"]
 
@@ -108,7 +108,7 @@ def _was_born_there(owner: Any, name: str, value: Any) -> bool:
     return (value.__module__, value.__qualname__) == (home, born)
 
 
-@functools.lru_cache(1000)
+@functools.lru_cache(CELLS)
 def _roots(text: str) -> frozenset[str]:
     """Return the names below which a cell may assign something.
 
@@ -117,7 +117,7 @@ def _roots(text: str) -> frozenset[str]:
     return frozenset(match[1] or match[2] or match[3] for match in _MAYBE.finditer(text))
 
 
-@functools.lru_cache(1000)
+@functools.lru_cache(CELLS)
 def _targets(text: str) -> tuple[tuple[str, ...], ...]:
     """Return the dotted names that a cell assigns to, deletes or changes in place."""
     parsed = tree(text)

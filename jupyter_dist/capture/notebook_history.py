@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import bisect
 import contextlib
 import functools
 import linecache
+import math
 import os
 import re
 import sys
@@ -14,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 __all__ = [
+    "CELLS",
     "OLD_CLASS",
     "RanCell",
     "cells",
@@ -25,6 +28,8 @@ __all__ = [
     "variables",
 ]
 
+CELLS = 10_000
+"""Of how many cells the facts are kept. Each capture asks for the facts of all cells that have run."""
 OLD_CLASS = "old-class"
 """The name of the hint on objects of classes that were defined again. Each note of the hint ends with it."""
 
@@ -55,15 +60,35 @@ def cells(namespace: Mapping[str, Any]) -> list[RanCell]:
     sources = namespace.get("In")
     if not isinstance(sources, Sequence) or isinstance(sources, str):
         return []
-    failures = _failures(namespace)
-    found = []
-    for number, cell in enumerate(sources):
-        text = _run_here(cell) if isinstance(cell, str) else ""
-        if text:
-            end = failures.get(number, float("inf"))
-            if number == len(sources) - 1:
-                end = min(end, _current_line(namespace))
-            found.append(RanCell(number, text, int(text is not cell), end))
+    found, last = [*_whole_cells(sources)], len(sources) - 1
+    ends: dict[int, float] = {**_failures(namespace)}
+    ends[last] = min(ends.get(last, math.inf), _current_line(namespace))
+    for number, end in ends.items():
+        index = bisect.bisect_left(found, (number,))
+        if index < len(found) and found[index].number == number:
+            found[index] = found[index]._replace(end=end)
+    return found
+
+
+_known: tuple[list[Any], list[RanCell]] = ([], [])
+"""The sources of a notebook at its last capture, and their cells."""
+
+
+def _whole_cells(sources: Sequence[Any]) -> list[RanCell]:
+    """Return the cells as if no line had failed. Reads only the sources that are new since the last call."""
+    global _known
+    read, found = _known
+    if sources[: len(read)] != read:  # another notebook, or a history that was cleared
+        read, found = [], []
+    new = list(sources[len(read) :])
+    if new:
+        texts = [(cell, _run_here(cell) if isinstance(cell, str) else "") for cell in new]
+        more = [
+            RanCell(number, text, int(text is not cell), math.inf)
+            for number, (cell, text) in enumerate(texts, len(read))
+            if text
+        ]
+        _known = read, found = [*read, *new], [*found, *more]
     return found
 
 
@@ -88,11 +113,16 @@ def _failures(namespace: Mapping[str, Any]) -> dict[int, int]:
     except Exception:  # an earlier IPython, or a namespace without a shell
         return {}
     for number, error in recorded.items():
-        lines = _COLOURS.sub("", "\n".join(error.get("traceback", ())))
-        place = re.search(rf"In\s?\[{number}\], line (\d+)", lines)
-        if place is not None:
-            found[number] = int(place[1])
+        line = _failed_line(number, tuple(error.get("traceback", ())))
+        if line is not None:
+            found[number] = line
     return found
+
+
+@functools.lru_cache(CELLS)
+def _failed_line(number: int, traceback: tuple[str, ...]) -> int | None:
+    place = re.search(rf"In\s?\[{number}\], line (\d+)", _COLOURS.sub("", "\n".join(traceback)))
+    return None if place is None else int(place[1])
 
 
 def _current_line(namespace: Mapping[str, Any]) -> float:
@@ -102,7 +132,7 @@ def _current_line(namespace: Mapping[str, Any]) -> float:
         if frame.f_globals is namespace and frame.f_code.co_name.startswith(("<module>", "<cell line")):
             return frame.f_lineno
         frame = frame.f_back
-    return float("inf")
+    return math.inf
 
 
 def texts(namespace: Mapping[str, Any]) -> tuple[str, ...]:
@@ -113,7 +143,7 @@ def texts(namespace: Mapping[str, Any]) -> tuple[str, ...]:
     """
     cells = namespace.get("In")
     if isinstance(cells, Sequence) and not isinstance(cells, str):
-        return tuple(filter(None, (_run_here(cell) for cell in cells if isinstance(cell, str))))
+        return tuple(cell.text for cell in _whole_cells(cells))
     script = getattr(sys.modules["__main__"], "__file__", None)
     return ("".join(linecache.getlines(script)),) if script else ()
 
@@ -142,7 +172,6 @@ def _tree(text: str) -> ast.Module | None:
         return None
 
 
-@functools.lru_cache(1000)
 def _run_here(cell: str) -> str:
     """Return a cell's body.
 

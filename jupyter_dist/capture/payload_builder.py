@@ -6,6 +6,7 @@ Nothing is copied: the buffers of a payload are views of the live arrays and ten
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 import os
 import re
@@ -42,6 +43,8 @@ _IPYTHON = {"In", "Out", "get_ipython", "_", "__", "___", "_i", "_ii", "_iii", "
 _OF_A_MODULE = {"__builtins__", "__builtin__", "__doc__", "__file__", "__loader__", "__name__", "__package__"}
 _OF_A_MODULE |= {"__spec__", "__annotations__", "__annotate__", "__conditional_annotations__"}
 _NUMBERED = re.compile(r"_i?\d+")
+_REPLACED = ("exit", "open", "quit")
+"""Builtins in whose place IPython has its own."""
 
 
 @dataclass(frozen=True)
@@ -359,14 +362,14 @@ def _decoded(files: Collection[ShippedFile]) -> list[str]:
 
 def hidden_names(namespace: Mapping[str, Any]) -> set[str]:
     """Return names that the shell or the interpreter put into the notebook. A rank has its own or none."""
-    return {
-        name
-        for name, value in namespace.items()
-        if name in _IPYTHON
-        or name in _OF_A_MODULE
-        or _NUMBERED.fullmatch(name)
-        or (name in ("exit", "open", "quit") and _is_ipythons(value))
-    }
+    found = {*filter(_is_hidden, namespace)}
+    found.update(name for name in _REPLACED if name in namespace and _is_ipythons(namespace[name]))
+    return found
+
+
+@functools.cache  # a long notebook has thousands of numbered names
+def _is_hidden(name: str) -> bool:
+    return name in _IPYTHON or name in _OF_A_MODULE or _NUMBERED.fullmatch(name) is not None
 
 
 def _is_ipythons(value: Any) -> bool:

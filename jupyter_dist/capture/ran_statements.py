@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from ..worker.pickling.used_names import code_names
-from .notebook_history import RanCell, tree
+from .notebook_history import CELLS, RanCell, tree
 
 __all__ = ["Place", "RanStatements", "Statement", "first_line"]
 
@@ -83,10 +83,9 @@ class _Words(NamedTuple):
 
 _WORD = re.compile(r"[^\W\d]\w*")
 _SUBSCRIPTED = re.compile(r"([^\W\d]\w*)[\s\\]*\[")
-_CELLS = 10_000
 
 
-@functools.lru_cache(_CELLS)
+@functools.lru_cache(CELLS)
 def _words(text: str) -> _Words | None:
     """Return the words in a text. None if Python may spell a name in another way than the text does."""
     if not text.isascii():
@@ -94,7 +93,7 @@ def _words(text: str) -> _Words | None:
     return _Words(frozenset(_WORD.findall(text)), frozenset(_SUBSCRIPTED.findall(text)))
 
 
-@functools.lru_cache(_CELLS)
+@functools.lru_cache(CELLS)
 def _matches(pattern: re.Pattern[str], text: str) -> bool:
     return pattern.search(text) is not None
 
