@@ -21,6 +21,7 @@ __all__ = [
     "RanCell",
     "cells",
     "code_texts",
+    "hidden_names",
     "mentions",
     "old_classes",
     "texts",
@@ -39,6 +40,12 @@ _VARIABLE = re.compile(
 )
 _MAGIC = "get_ipython().run_cell_magic("
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
+_IPYTHON = {"In", "Out", "get_ipython", "_", "__", "___", "_i", "_ii", "_iii", "_ih", "_oh", "_dh"}
+_OF_A_MODULE = {"__builtins__", "__builtin__", "__doc__", "__file__", "__loader__", "__name__", "__package__"}
+_OF_A_MODULE |= {"__spec__", "__annotations__", "__annotate__", "__conditional_annotations__"}
+_NUMBERED = re.compile(r"_i?\d+")
+_REPLACED = ("exit", "open", "quit")
+"""Builtins in whose place IPython has its own."""
 
 
 class RanCell(NamedTuple):
@@ -203,3 +210,21 @@ def old_classes(values: Mapping[str, Any]) -> list[str]:
                 f"To hide this note: --no-hint {OLD_CLASS}"
             )
     return found
+
+
+def hidden_names(namespace: Mapping[str, Any]) -> set[str]:
+    """Return names that the shell or the interpreter put into the notebook. A rank has its own or none."""
+    found = {*filter(_is_hidden, namespace)}
+    found.update(name for name in _REPLACED if name in namespace and _is_ipythons(namespace[name]))
+    return found
+
+
+@functools.cache  # a long notebook has thousands of numbered names
+def _is_hidden(name: str) -> bool:
+    return name in _IPYTHON or name in _OF_A_MODULE or _NUMBERED.fullmatch(name) is not None
+
+
+def _is_ipythons(value: Any) -> bool:
+    # IPython's `open` claims to be from `io`, but a function's globals show its real module.
+    space = getattr(value, "__globals__", {"__name__": type(value).__module__})
+    return str(space.get("__name__")).partition(".")[0] in ("IPython", "ipykernel")

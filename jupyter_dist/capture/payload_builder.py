@@ -6,7 +6,6 @@ Nothing is copied: the buffers of a payload are views of the live arrays and ten
 from __future__ import annotations
 
 import ast
-import functools
 import linecache
 import os
 import re
@@ -37,14 +36,7 @@ from . import source as _source
 from .modules import ShippedFile
 from .session.choice import Choice
 
-__all__ = ["Payload", "ShippedFile", "capture_call", "capture_cell", "hidden_names"]
-
-_IPYTHON = {"In", "Out", "get_ipython", "_", "__", "___", "_i", "_ii", "_iii", "_ih", "_oh", "_dh"}
-_OF_A_MODULE = {"__builtins__", "__builtin__", "__doc__", "__file__", "__loader__", "__name__", "__package__"}
-_OF_A_MODULE |= {"__spec__", "__annotations__", "__annotate__", "__conditional_annotations__"}
-_NUMBERED = re.compile(r"_i?\d+")
-_REPLACED = ("exit", "open", "quit")
-"""Builtins in whose place IPython has its own."""
+__all__ = ["Payload", "ShippedFile", "capture_call", "capture_cell"]
 
 
 @dataclass(frozen=True)
@@ -102,7 +94,7 @@ def capture_cell(
     """
     cell = _source.parse(source, label, flags)
     choice = choice or Choice()
-    hidden = hidden_names(namespace) | choice.without
+    hidden = notebook_history.hidden_names(namespace) | choice.without
     first_use = {name: _position(name, cell.source) for name in (*cell.reads, *choice.sent)}
     wanted = (cell.reads | choice.sent.keys()) & namespace.keys() - hidden
     values = {name: namespace[name] for name in sorted(wanted, key=lambda name: (first_use[name], name))}
@@ -149,7 +141,7 @@ def capture_call(
     main = sys.modules["__main__"].__dict__
     known = notebook_history.code_texts(main, sources) if other_python else None
     choice = choice or Choice()
-    hidden = hidden_names(main) | choice.without
+    hidden = notebook_history.hidden_names(main) | choice.without
     stays = _ship.stays_behind(ship_modules, directory)
     capture = _Capture(main, hidden, stays, here, choice.modules, known)
     name = getattr(fn, "__qualname__", type(fn).__name__).rpartition(".")[2]
@@ -358,24 +350,6 @@ class _Capture:
 
 def _decoded(files: Collection[ShippedFile]) -> list[str]:
     return [bytes(file.data).decode(errors="replace") for file in files if file.path.endswith(".py")]
-
-
-def hidden_names(namespace: Mapping[str, Any]) -> set[str]:
-    """Return names that the shell or the interpreter put into the notebook. A rank has its own or none."""
-    found = {*filter(_is_hidden, namespace)}
-    found.update(name for name in _REPLACED if name in namespace and _is_ipythons(namespace[name]))
-    return found
-
-
-@functools.cache  # a long notebook has thousands of numbered names
-def _is_hidden(name: str) -> bool:
-    return name in _IPYTHON or name in _OF_A_MODULE or _NUMBERED.fullmatch(name) is not None
-
-
-def _is_ipythons(value: Any) -> bool:
-    # IPython's `open` claims to be from `io`, but a function's globals show its real module.
-    space = getattr(value, "__globals__", {"__name__": type(value).__module__})
-    return str(space.get("__name__")).partition(".")[0] in ("IPython", "ipykernel")
 
 
 def _position(name: str, source: str) -> int:

@@ -103,7 +103,8 @@ class Kept:
         self, session: KeptSession, target: Target, runs: Runs
     ) -> None:
         session.results("import os, time\nrank = int(os.environ['RANK'])\nheld = [rank]")
-        run = session.cell(f"if rank == {target.last}:\n    held.append('tried')\n    raise ValueError('planted')")
+        failing = f"if rank == {target.last}:\n    held.append('tried')\n    raise ValueError('planted')"
+        run = session.cell(failing)
         assert_state(run, State.FAILED)
         assert run.status.reason is not None
         assert f"rank {target.last}" in run.status.reason

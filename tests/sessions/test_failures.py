@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -242,6 +243,32 @@ def test_an_object_with_the_old_process_group_is_named(notebook: Notebook) -> No
     assert again in str(notebook.fails("m(torch.ones(1, 2)).sum().backward()"))
     notebook.cell("from torch.nn.parallel import DistributedDataParallel\n" + again)
     notebook.cell("m(torch.ones(1, 2)).sum().backward()")
+
+
+@pytest.mark.needs("torch")
+def test_a_model_trains_again_while_something_refers_to_its_old_wrapper(notebook: Notebook) -> None:
+    wrap = "from torch.nn.parallel import DistributedDataParallel\nmodel = torch.nn.Linear(2, 1)\n"
+    wrap += "m = DistributedDataParallel(model)\nreferring = [m]"
+    notebook.cell(f"{BEGIN}{wrap}", "--session -np 2")
+    notebook.fails(
+        "y = m(torch.ones(1, 2))\nif dist.rank() == 0: raise ValueError('planted')\ny.sum().backward()"
+    )
+    again = "m = DistributedDataParallel(model)\nmodel.zero_grad()\n"
+    again += "m(dist.rank() * torch.ones(1, 2)).sum().backward()\nmodel.weight.grad.tolist()"
+    assert notebook.results(again) == [[[0.5, 0.5]]] * 2
+    error = notebook.fails("m = referring[0]\nm(torch.ones(1, 2))")
+    assert "belongs to a process group that was closed" in str(error)
+    assert notebook.results("with torch.no_grad(): held = m(torch.ones(1, 2))\nheld.shape[0]") == [1, 1]
+
+
+def test_a_traceback_names_the_cell_of_a_function_that_an_earlier_cell_has_sent(notebook: Notebook) -> None:
+    notebook.plain("def risky(fails):\n    if fails:\n        raise ValueError('planted')")
+    notebook.cell("risky(False)", "--session -np 1")
+    notebook.fails("risky(True)")
+    rank = max(runs(), key=lambda run: run.id).rank(0, 0)
+    frames = json.loads(rank.error.read_bytes())["frames"]
+    assert [(frame["label"], frame["line"]) for frame in frames] == [("In[1]", 2), ("In[1]", 3)]
+    assert 'File "In[1]", line 3, in risky' in rank.output.read_text()
 
 
 @pytest.mark.needs("torch")

@@ -112,6 +112,7 @@ GROUPS = [
         core=(
             "end_to_end/test_notebooks.py::test_quickstart",
             "end_to_end/test_notebooks.py::test_a_failing_cell_*",
+            "end_to_end/test_notebooks.py::test_each_cell_could_run*",
             "end_to_end/test_notebooks.py::test_no_*",
         ),
         watches=("notebooks", "tools/run_notebook.py", "docs/listings.md"),

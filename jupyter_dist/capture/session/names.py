@@ -14,7 +14,7 @@ from typing import Any
 from ...worker.pickling import Trace
 from ...worker.session import content
 from .. import source as _source
-from ..payload_builder import hidden_names
+from ..notebook_history import hidden_names
 from ..payload_size import LARGE
 from .choice import Choice
 

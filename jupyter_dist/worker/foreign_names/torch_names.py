@@ -103,6 +103,13 @@ ROWS: tuple[Row, ...] = (
         Probe.MODULE,
     ),
     Row(
+        "torch.nn.parallel.distributed",
+        ("DistributedDataParallel._remove_autograd_hooks",),
+        ("worker/session/old_models",),
+        Missing.OFF,
+        "Training a model again in a session although a traceback refers to its old DistributedDataParallel",
+    ),
+    Row(
         "torch.cuda",
         ("_lazy_call",),
         ("worker/gpus/by_local_rank",),

@@ -53,14 +53,16 @@ def run(run_folder: Path, rank_folder: Path, kept: KeptNames | None = None) -> t
     Writes `result.pkl` and a result event, or `error.json` and the traceback in the log. A process that the
     cell has forked may return from this function, too. Such a process only writes its traceback to the log.
     """
-    labels: dict[str, str] = {}
+    labels: Mapping[str, str] = {}
     rank = os.getpid()
     ignored_exceptions.install()
     error_report.keep_room(rank_folder)
     try:
         header = payload.read_header(run_folder / layout.PAYLOAD)
         payload.check_format(header, oldest=_OLDEST_FORMAT if kept is None else _OLDEST_IN_SESSION)
-        labels = dict(header["labels"])
+        if kept is not None:
+            header["labels"] = kept.all_labels(header["labels"])
+        labels = header["labels"]
         value = None
         with contextlib.suppress(steps.Enough), debugger.Prompting(run_folder, rank_folder, header):
             value = _execute(run_folder, rank_folder, header, kept)

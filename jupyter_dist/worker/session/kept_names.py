@@ -45,6 +45,8 @@ class KeptNames:
         """Payloads of the functions to call before the present cell's names are loaded."""
         self.tells = False
         """Whether this rank writes the notes that all ranks of the present cell would write."""
+        self._labels: dict[str, str] = {}
+        """The labels of all cells by their files: functions stay longer than the cell that has sent them."""
         self._modules_paths: list[str] = []
         self._shipped = ShippedVersions()
         self._settings: Any = None
@@ -98,6 +100,11 @@ class KeptNames:
         writer = events.writer()
         if note is not None and self.tells and writer is not None:
             writer.note(note)
+
+    def all_labels(self, labels: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the labels of the present cell's payload, and those of earlier payloads."""
+        self._labels.update(labels)
+        return self._labels
 
     def new_settings(self, header: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the notebook's settings if they have changed since the last cell.

@@ -7,19 +7,14 @@ had opened the group, the next cell begins with a new one.
 from __future__ import annotations
 
 import contextlib
-import sys
 import traceback
-import weakref
 from collections.abc import Mapping
 from typing import Any
 
 from ..output import events
-from . import gloo_sockets, horovod_group, nccl_groups, tensorflow_collectives
+from . import gloo_sockets, horovod_group, nccl_groups, old_models, tensorflow_collectives
 
 __all__ = ["advice", "begin_cell", "close", "leave", "watch"]
-
-_old: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Objects that communicate through a group that was closed."""
 
 
 def watch() -> None:
@@ -50,7 +45,10 @@ def close() -> tuple[str | None, list[str]]:
             notes.append(module.close())
         except Exception:  # the rank must not end: it has the names
             traceback.print_exc()
-    return gloo_sockets.close_group(), [note for note in notes if note is not None]
+    group = gloo_sockets.close_group()
+    if group is not None:
+        old_models.note_all()
+    return group, [note for note in notes if note is not None]
 
 
 def begin_cell(main: Mapping[str, Any], *, reopen: str | None) -> None:
@@ -63,21 +61,17 @@ def begin_cell(main: Mapping[str, Any], *, reopen: str | None) -> None:
     from ..api import init
 
     init(reopen)
-    module = sys.modules.get("torch.nn.parallel")
-    if module is None:
-        return
-    names = sorted(name for name, value in main.items() if isinstance(value, module.DistributedDataParallel))
-    _old.update(main[name] for name in names)
-    if names:
+    told = [advice(name, main[name]) for name in sorted(main)]
+    if any(told):
         events.tell(
             "note: the process group is new, because a cell has failed or a rank has ended. "
-            + " ".join(advice(name, main[name]) or "" for name in names)
+            + " ".join(filter(None, told))
         )
 
 
 def advice(name: str, value: Any) -> str | None:
     """Return how to replace a name's object that refers to an old process group; None for another object."""
-    if not any(value is one for one in _old):  # `in` would run the object's own code
+    if not old_models.are(value):
         return None
     return (
         f"{name} refers to the old process group. Build it again: {name} = "
