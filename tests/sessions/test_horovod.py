@@ -135,6 +135,20 @@ def test_an_optimizer_trains_on_after_an_interrupt(notebook: Notebook) -> None:
     assert pids() == before
 
 
+def test_a_model_gets_another_optimizer_in_a_later_cell(notebook: Notebook) -> None:
+    optimizer = "optimizer = hvd.DistributedOptimizer(torch.optim.{0}(model.parameters(), lr=0.1), "
+    optimizer += "model.named_parameters())\n"
+    step = "def step(one):\n    one.zero_grad()\n    model(torch.ones(1, 2) * (rank + 1)).sum().backward()\n"
+    step += "    one.step()\n    return model.weight.grad.tolist()\n"
+    model = f"{TORCH}hvd.init()\nmodel = torch.nn.Linear(2, 1)\n{step}"
+    mean = [[[1.5, 1.5]], [[1.5, 1.5]]]
+    assert notebook.results(model + optimizer.format("SGD") + "step(optimizer)", "--session -np 2") == mean
+    assert notebook.results(f"{optimizer.format('Adam')}step(optimizer)") == mean
+    assert notebook.results("step(optimizer)") == mean
+    notebook.fails("if rank == 1: raise ValueError('planted')\nstep(optimizer)")
+    assert notebook.results(f"hvd.init()\n{optimizer.format('SGD')}step(optimizer)") == mean
+
+
 @pytest.mark.needs("tensorflow")
 def test_ranks_leave_an_operation_of_tensorflow(notebook: Notebook) -> None:
     total = "float(hvd.allreduce(tf.ones(1), op=hvd.Sum)[0])"

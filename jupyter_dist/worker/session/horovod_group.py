@@ -1,8 +1,11 @@
-"""The exit from an operation of Horovod that waits for another rank, and Horovod's end after a failed cell.
+"""The exit from an operation of Horovod, its end after a failed cell, and new optimizers for an old model.
 
 Horovod's background thread carries operations out, and a rank that waits for one hears no signal. If all
 ranks answer, Horovod ends on all of them once one rank shuts it down. If a rank does not answer, another
 thread shuts the sockets of Horovod down. Both raise HorovodInternalError in the waiting code.
+
+An optimizer of horovod.torch has hooks on its parameters, and exists as long as these. In a session the next
+cell may make another one for the same model. Horovod refuses to average a gradient for both under one name.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ import gc
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 from ..horovod.rendezvous import peers
 from ..import_hooks import call
-from ..patching import wrap
+from ..patching import wrap, wrap_copies
 
 __all__ = ["close", "leave", "watch"]
 
@@ -32,17 +36,39 @@ _opened: list[Any] = []
 """The bindings on which the cells have called `init`: those of horovod.torch or horovod.tensorflow."""
 _has_left = False
 _shutting_down = threading.Lock()
+_optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def watch() -> None:
     """Note from now on which bindings of Horovod cells open."""
     call("horovod.common.basics", _patch)
+    call("horovod.torch.optimizer", _patch_optimizers)
 
 
 def _patch() -> None:
     basics = sys.modules["horovod.common.basics"].HorovodBasics
     wrap(basics, "init", _noting)
     wrap(basics, "shutdown", _one_at_a_time)
+
+
+def _patch_optimizers() -> None:
+    wrap_copies(sys.modules["horovod.torch.optimizer"], "DistributedOptimizer", _replacing)
+
+
+def _replacing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the hooks of earlier optimizers of the same parameters do nothing. Their `step` still averages."""
+
+    def make(*args: Any, **options: Any) -> Any:
+        new = original(*args, **options)
+        own = {id(parameter) for group in new.param_groups for parameter in group["params"]}
+        for earlier in list(_optimizers):
+            groups = earlier.param_groups
+            if any(id(parameter) in own for group in groups for parameter in group["params"]):
+                earlier.set_backward_passes_per_step(sys.maxsize)
+        _optimizers.add(new)
+        return new
+
+    return make
 
 
 def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
