@@ -15,7 +15,7 @@ from IPython.utils.capture import capture_output
 
 import jupyter_dist
 from jupyter_dist import clusters, folder, magics, queries, start
-from jupyter_dist.conformance.deadlines import Deadline
+from jupyter_dist.conformance.deadlines import Deadline, wait_until
 from jupyter_dist.conformance.run_control import wait_for_end
 from jupyter_dist.errors import InputError, RunFailed
 from jupyter_dist.job import State
@@ -146,6 +146,7 @@ class TestInTheShell:
     def test_env_is_for_the_ranks_and_not_for_the_disk(self, shell: InteractiveShell) -> None:
         run = run_cell(shell, "%%distribute -np 1 --env TOKEN=s3cr3t\nimport os; len(os.environ['TOKEN'])")
         assert run.results[0] == 6
+        wait_until(run.folder.environment.exists, "the last file of a run, which a thread writes")
         for path in run.folder.path.rglob("*"):
             if path.is_file():
                 assert b"s3cr3t" not in path.read_bytes(), path

@@ -164,15 +164,15 @@ time.sleep(600)
 """
 
 # The other ranks ignore SIGTERM, like a rank that hangs in C code.
-KILLED = """
-import os, signal, time
-import jupyter_dist as dist
+KILLED = f"""
+{_MEETS}
+import signal
 
 if dist.rank() != LAST:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    print("up")
+connections = meet()
+if dist.rank() != LAST:
     time.sleep(600)
-time.sleep(0.3)
 for number in range(LINES):
     print("line", number)
     dist.log(loss=number, step=number)
@@ -211,9 +211,9 @@ time.sleep(600)
 
 SAVES_WHEN_INTERRUPTED = """
 import time
-print("up")
 times = 0
 try:
+    print("up")
     while True:
         time.sleep(0.05)
 except KeyboardInterrupt:
@@ -258,13 +258,14 @@ run.stop()
 print(run.state)
 """
 
-COUNTS = """
-import subprocess, sys, time
-import jupyter_dist as dist
+COUNTS = f"""
+{_MEETS}
+import subprocess, sys
 
 sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
 child = subprocess.Popen(sleep, start_new_session=True)
 print("child", child.pid)
+connections = meet()
 print("up")
 for number in range(LINES):
     print("line", number)

@@ -77,7 +77,7 @@ class Failed:
     @pytest.fixture(scope="class")
     @classmethod
     def killed(cls, runs: Runs) -> Run:
-        run = runs.finish(cells.KILLED, {"LINES": LINES, "LAST": runs.target.last})
+        run = runs.finish(cells.KILLED, {"PORT": free_ports(1)[0], "LINES": LINES, "LAST": runs.target.last})
         assert_state(run, State.FAILED)
         return run
 

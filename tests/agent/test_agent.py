@@ -86,6 +86,32 @@ class Driver:
         self._socket.close()
 
 
+class Clock:
+    """The clock of an agent with this program: a number in a file, which is replaced as a whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file, self._now = folder / "clock", 100.0
+        self.program = _OWN_CLOCK.format(clock=str(self._file))
+        self.pass_by(0)
+
+    def pass_by(self, seconds: float) -> None:
+        self._now += seconds
+        part = self._file.with_suffix(".part")
+        part.write_text(str(self._now))
+        part.rename(self._file)
+
+
+_OWN_CLOCK = """
+import sys, types
+from jupyter_dist.agent import __main__ as agent
+def monotonic():
+    with open({clock!r}) as file:
+        return float(file.read())
+agent.time = types.SimpleNamespace(**{{**vars(agent.time), "monotonic": monotonic}})
+agent.main(sys.argv[1], int(sys.argv[2]))
+"""
+
+
 class Place:
     """A stage folder with its agent."""
 
@@ -134,6 +160,11 @@ class Place:
                 if entry.isdigit() and marker in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
                     found.append(int(entry))
         return [pid for pid in found if start_ticks(pid) is not None]
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> Clock:
+    return Clock(tmp_path)
 
 
 @pytest.fixture
@@ -352,12 +383,14 @@ def test_a_killed_agent_takes_everything_along_and_the_next_one_tells(
     assert driver.files[path] == b"up\n"
 
 
-def test_without_a_driver_it_ends_its_ranks_and_itself(place: Place, wait_for: WaitFor) -> None:
-    place.serve(grace_s=0.5)
+def test_without_a_driver_it_ends_its_ranks_and_itself(place: Place, clock: Clock, wait_for: WaitFor) -> None:
+    place.serve(grace_s=10, program=clock.program)
     driver = place.driver()
     driver.start(*SLEEP)
-    driver.until("started")
+    while driver.files.get("attempts/0/ranks/0/output.log") != bytearray(b"up\n"):
+        assert driver.read()
     driver.close()
+    clock.pass_by(11)
     assert place.process is not None
     assert wait_for_exit(place.process) == 0
     wait_for(lambda: not place.own(), "the end of all it had started")
@@ -365,13 +398,14 @@ def test_without_a_driver_it_ends_its_ranks_and_itself(place: Place, wait_for: W
 
 
 def test_without_a_driver_and_a_process_it_does_not_stay_for_the_whole_grace(
-    place: Place, wait_for: WaitFor
+    place: Place, clock: Clock
 ) -> None:
     """As when a supervisor is killed while it sets hosts up."""
-    place.serve(grace_s=600, idle_s=0.5)
+    place.serve(grace_s=600, idle_s=10, program=clock.program)
     driver = place.driver()
     driver.until("facts")
     driver.close()
+    clock.pass_by(11)
     assert place.process is not None
     assert wait_for_exit(place.process) == 0
     assert not place.stage.exists()
@@ -422,43 +456,21 @@ def test_times_tell_when_lines_were_printed_though_no_driver_was_there(
     assert began <= one <= between <= two <= over, "and not when the driver came back"
 
 
-# The agent's clock is a number in a file, which is replaced as a whole.
-OWN_CLOCK = """
-import sys, types
-from jupyter_dist.agent import __main__ as agent
-def monotonic():
-    with open({clock!r}) as file:
-        return float(file.read())
-agent.time = types.SimpleNamespace(**{{**vars(agent.time), "monotonic": monotonic}})
-agent.main(sys.argv[1], int(sys.argv[2]))
-"""
-
-
 def test_a_driver_that_pings_keeps_it(
-    place: Place, tmp_path: Path, wait_for: WaitFor, capfd: pytest.CaptureFixture[str]
+    place: Place, clock: Clock, wait_for: WaitFor, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    clock, now = tmp_path / "clock", 100.0
-
-    def pass_by(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-        part = clock.with_suffix(".part")
-        part.write_text(str(now))
-        part.rename(clock)
-
-    pass_by(0)
-    place.serve(grace_s=10, program=OWN_CLOCK.format(clock=str(clock)))
+    place.serve(grace_s=10, program=clock.program)
     assert place.process is not None
     driver = place.driver()
     driver.start(*SLEEP)
     driver.until("started")
     for _ in range(5):
-        pass_by(9)
+        clock.pass_by(9)
         driver.say(do="ping", ping=1)
         driver.until("pong")
     assert place.process.poll() is None
     # Without a ping the grace is over after the same seconds.
-    pass_by(11)
+    clock.pass_by(11)
     wait_for(lambda: not driver.read(), what="the agent to hang up")
     wait_for(lambda: place.process.poll() is not None, what="the agent's end")
     assert "no driver for 10 s" in capfd.readouterr().out

@@ -111,10 +111,20 @@ def test_help_says_what_it_takes() -> None:
     assert text.startswith("usage: %dist debug [ID] [RANKS | --all] [LINE]")
 
 
+# `jupyter dist`, whose prompt waits until all ranks have arrived, however late one of them does.
+PATIENT = """
+import sys
+from jupyter_dist.commands import main
+from jupyter_dist.showing.debugger import conversation
+conversation._SETTLE_S = 1000.0
+sys.exit(main())
+"""
+
+
 def script(folder: Path, source: str) -> list[str]:
     path = folder / "train.py"
     path.write_text(source)
-    return ["-m", "jupyter_dist", "run", "-np", "2", str(path)]
+    return ["-c", PATIENT, "run", "-np", "2", str(path)]
 
 
 def test_a_terminal_opens_the_prompt_of_the_ranks(tmp_path: Path) -> None:

@@ -35,13 +35,14 @@ def newest() -> RunFolder | None:
 
 
 def training(wait_for: WaitFor, but_not: str | None = None) -> RunFolder:
-    """The newest run, once both of its ranks have printed."""
+    """The newest run, once both of its ranks have printed, and its state has their pids."""
 
     def printing() -> RunFolder | None:
         run = newest()
         if run is None or run.id == but_not:
             return None
-        return run if all(len(reader.output(run, rank)) > 100 for rank in (0, 1)) else None
+        prints = all(len(reader.output(run, rank)) > 100 for rank in (0, 1))
+        return run if prints and len(pids(run)) == 2 else None
 
     found: RunFolder = wait_for(printing, what="a run that prints")
     return found

@@ -27,6 +27,7 @@ from jupyter_dist.hosts.links.mailbox import Mailbox
 from jupyter_dist.hosts.openssh import SshSettings
 from jupyter_dist.hosts.rsync import Sync
 from jupyter_dist.worker.host.os_errors import reason
+from jupyter_dist.worker.process_identity import start_ticks
 from tests.rigs.stopwatch import WaitFor
 
 ROOT = Path(__file__).parents[2]
@@ -170,15 +171,7 @@ def test_a_running_rsync_is_ended_with_what_it_has_started(
     wait_for(pid.exists)
     sync.close()
     assert descriptors() <= before
-    wait_for(lambda: not _runs(int(pid.read_text())))
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    wait_for(lambda: start_ticks(int(pid.read_text())) is None)
 
 
 def test_a_refused_set_up_leaves_no_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,7 @@ def test_pdb_keeps_nothing_of_a_cell_that_has_ended(notebook: Notebook) -> None:
     notebook.plain(
         "%%distribute --session --detach --out run\nbig = Big()\nseen = weakref.ref(big)\nbreakpoint()"
     )
+    waiting(notebook.shell.user_ns["run"].folder, 1)
     notebook.plain("%dist debug --all q")
     notebook.plain("run.wait()")
     assert notebook.results("del big\nseen() is None") == [True]

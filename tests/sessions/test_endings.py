@@ -200,7 +200,8 @@ def prepare():
     assert "FileNotFoundError" in str(notebook.fails("1"))
     gate.touch()
     assert notebook.results("ready") == ["yes", "yes"]
-    notebook.fails("ready = 'no'; raise ValueError('planted')")
+    notebook.cell("ready = 'no'")
+    notebook.fails("raise ValueError('planted')")
     assert notebook.results("ready") == ["no", "no"]
 
 

@@ -165,10 +165,10 @@ def test_a_timeout_ends_the_cell_and_not_the_session(notebook: Notebook) -> None
 
 def test_a_cell_that_hears_nothing_is_killed_with_its_rank(notebook: Notebook) -> None:
     notebook.cell("import time, signal, os; held = 1", "--session -np 2")
-    waits_in("in it", lambda folder: folder.request("stop"))
+    waits_in("in it", lambda folder: folder.request("stop"), ranks=2)
     notebook.fails(
         "if os.environ['RANK'] == '0':\n    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
-        "    print('in it', flush=True)\ntime.sleep(1000)",
+        "print('in it', flush=True)\ntime.sleep(1000)",
         "--session --stop-grace 0.5",
     )
     assert notebook.results("'held' in globals()") == [False, True]

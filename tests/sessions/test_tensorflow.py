@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from jupyter_dist.job import State
+from tests.rigs.gates import Gates
+from tests.rigs.launching import ended, until
 from tests.rigs.stopwatch import Stopwatch
 
 from .conftest import Notebook
@@ -95,7 +100,9 @@ def test_a_model_trains_on_with_its_weights(notebook: Notebook) -> None:
     assert pids() == before
 
 
-def test_the_next_collective_waits_until_each_rank_has_closed_the_old_ones(notebook: Notebook) -> None:
+def test_the_next_collective_waits_until_each_rank_has_closed_the_old_ones(
+    notebook: Notebook, tmp_path: Path
+) -> None:
     """Rank 0 succeeds in a cell in which rank 1 fails, and then takes long to renew its collectives."""
     notebook.cell(BEGIN, "--session -np 2")
     before = pids()
@@ -106,8 +113,12 @@ def test_the_next_collective_waits_until_each_rank_has_closed_the_old_ones(noteb
         "if dist.rank() == 0: context.enable_collective_ops = slow\n"
     )
     notebook.cell(slow)
-    error = notebook.fails("if dist.rank() == 1: raise ValueError('planted')")
-    assert str(error).startswith("rank 1")
+    gates = Gates(tmp_path)
+    fails = "if dist.rank() == 1:\n    gate('alone')\n    raise ValueError('planted')"
+    failed = notebook.cell(gates.source + fails, "--session --detach").folder
+    until(failed, lambda status: status.ranks[0].state is State.SUCCEEDED, "the end of rank 0")
+    gates.open("alone")
+    assert str(ended(failed).reason).startswith("rank 1")
     assert notebook.results(AGAIN) == [(0.0, 2.0), (1.0, 2.0)]
     assert notebook.printed.count("The collectives of TensorFlow were ended") == 1
     assert pids() == before

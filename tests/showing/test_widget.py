@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,6 +39,7 @@ def made():
 COUNT = """%%distribute -np 2 --cold
 import time
 import jupyter_dist as dist
+dist.barrier()
 for i in range({steps}):
     dist.log(loss=1 / (i + 1), step=i)
     print("line", i)
@@ -181,7 +183,11 @@ def test_a_kernel_that_cannot_be_heard_tells(kernel: Any, unheard: FrontEnd) -> 
     def lines() -> list[str]:
         return [line["text"] for line in unheard.snapshot(comm).get("log", {}).get("lines", [])]
 
-    unheard.until(lambda: "line 20" in lines())
+    def both_have_logged() -> bool:
+        curves = unheard.snapshot(comm).get("curves", {}).get("curves", [])
+        return [len(curve["ranks"]) for curve in curves] == [2]
+
+    unheard.until(lambda: "line 20" in lines() and both_have_logged())
     told = unheard.snapshot(comm)
     assert (told["told"], told["final"], told["run"]["state"]) == (True, False, "running")
     assert told["curves"]["curves"][0]["ranks"][1]["values"][0] == 1.0
@@ -316,6 +322,8 @@ def alive():
 
 def test_a_download_that_was_left_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloads, "_LEFT_S", 0.2)
+    now = 100.0
+    monkeypatch.setattr(downloads, "time", SimpleNamespace(monotonic=lambda: now))
     closed: list[str] = []
 
     def pieces(name: str) -> Iterator[bytes]:
@@ -327,6 +335,7 @@ def test_a_download_that_was_left_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
 
     taken = downloads.Downloads()
     assert [taken.next("a", lambda: pieces("a")) for _ in range(3)] == [b"0", b"1", b"2"]
+    now += 1.0
     wait_until(lambda: closed == ["a"], "the end of a download that nobody goes on with")
     with pytest.raises(DistError, match="start it again"):
         taken.next("a", lambda: pieces("a"))

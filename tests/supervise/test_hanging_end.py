@@ -9,40 +9,61 @@ import pytest
 from jupyter_dist.job import RankState, State
 from jupyter_dist.record.failures.card import card
 from jupyter_dist.supervise.stack_arrival import StackArrival
-from tests.rigs.launching import ended, launch_cell, story
+from tests.rigs.launching import ended, launch_cell, logs, story, until_up
 from tests.rigs.run_maker import RunMaker
+from tests.rigs.time_limit import TimeLimit
 
-HANDLER = "import atexit, time\ndef late():\n    time.sleep(600)\natexit.register(late)\n'done'"
-C_HANDLER = "import atexit, time\natexit.register(time.sleep, 600)\n'done'"
-THREAD = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\n'done'"
+# Each prints a line when it hangs.
+HANDLER = """import atexit, time
+def late():
+    print("up")
+    time.sleep(600)
+atexit.register(late)
+"""
+C_HANDLER = "import atexit, time\natexit.register(time.sleep, 600)\natexit.register(print, 'up')"
+THREAD = """import sys, threading, time
+def late():
+    while sys._current_frames()[threading.main_thread().ident].f_code.co_name != "_shutdown":
+        time.sleep(0.01)
+    print("up")
+    time.sleep(600)
+threading.Thread(target=late).start()
+"""
 
 
 @pytest.mark.parametrize(
     ("source", "place"),
     [
-        (HANDLER, "at In[1], line 3: time.sleep(600), in an exit handler, after the end of the cell"),
+        (HANDLER, "at In[1], line 4: time.sleep(600), in an exit handler, after the end of the cell"),
         (C_HANDLER, "in an exit handler, after the end of the cell"),
         (THREAD, "waiting for a thread, after the end of the cell"),
     ],
 )
-def test_a_rank_that_hangs_at_its_end_has_not_succeeded(own_folders: Path, source: str, place: str) -> None:
-    run = launch_cell("local", source, 2, timeout=2)
+def test_a_rank_that_hangs_at_its_end_has_not_succeeded(tmp_path: Path, source: str, place: str) -> None:
+    limit = TimeLimit(tmp_path)
+    run = launch_cell("local", source, 2, timeout=limit.seconds, env=limit.env)
+    until_up(run)
+    limit.pass_by()
     status = ended(run)
     assert status.state is State.FAILED, story(run)
     assert [rank.state for rank in status.ranks] == [State.STOPPED] * 2, story(run)
     found = card(run, status)
     assert found is not None
-    assert found.what == "not done within --timeout 2 s"
+    assert found.what == "not done within --timeout 1000 s"
     assert found.places == (f"ranks 0-1 were {place}",)
 
 
 def test_a_rank_that_ignores_sigterm_is_named_with_the_time_that_it_took(own_folders: Path) -> None:
     source = (
         "import os, signal, time\nif os.environ['RANK'] == '1':\n"
-        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)"
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up')\ntime.sleep(600)"
     )
-    run = launch_cell("local", source, 2, timeout=2, stop_grace=1)
-    found = card(run, ended(run))
+    for limit_s in (2, 8, 32):  # on a busy machine, the rank may start too late to ignore the signal
+        run = launch_cell("local", source, 2, timeout=limit_s, stop_grace=1)
+        status = ended(run)
+        if "up" in logs(run, 1):
+            break
+    found = card(run, status)
     assert found is not None
     (cause,) = found.causes
     assert cause.startswith("Rank 1 did not end after SIGTERM. The supervisor killed it ")

@@ -64,17 +64,25 @@ def test_ranks_that_have_parted(own_folders: Path) -> None:
 @pytest.mark.xdist_group("stalls of torch")
 def test_the_answers_of_ranks_do_not_end_a_stall(own_folders: Path) -> None:
     folder = launch_cell("local", HUNG, 2, {}, cold=False, stop_grace=1.0, stall_timeout=1.0)
-    first = until(folder, lambda status: status.stall, "the stall").stall
-    assert first is not None
 
     def parted(status: Status) -> bool:
         if time.time() - stacks.kept(folder)[1] > AGAIN_S / 2:
             folder.request("stacks")
         return bool(parting.of_running(folder, status))
 
+    # Until the ranks wait for each other, a stall can end: they may not have begun at the first.
     until(folder, parted, "how they parted")
-    answered = time.time()
-    later = until(folder, lambda status: status.heartbeat > answered + 1, "the next turns")
+    first = until(folder, lambda status: status.stall, "the stall").stall
+    noticed = time.time()
+
+    def answered(_: Status) -> bool:
+        # A request is dropped while another one is under way.
+        folder.request("stacks")
+        return stacks.kept(folder)[1] > noticed
+
+    until(folder, answered, "their answers")
+    answers = time.time()
+    later = until(folder, lambda status: status.heartbeat > answers + 1, "the next turns")
     assert later.stall == first
     folder.request("stop")
     ended(folder)

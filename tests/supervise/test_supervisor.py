@@ -93,12 +93,14 @@ def test_a_failing_rank_ends_the_others_and_is_named_first() -> None:
 
 def test_the_reason_is_the_root_cause_and_not_what_was_noticed_first() -> None:
     source = """
-import os, time
+import os, pathlib, time
 import jupyter_dist as dist
 dist.barrier()
 if os.environ["RANK"] == "0":
     raise ConnectionResetError("Connection reset by peer")
-time.sleep(0.15)
+first = pathlib.Path(os.environ["JUPYTER_DIST_RUN"], "attempts/0/ranks/0/error.json")
+while not first.exists():
+    time.sleep(0.005)
 raise ValueError("boom")
 """
     _, status = run(source)
@@ -137,7 +139,9 @@ import jupyter_dist as dist
 seen = dist.checkpoint_dir() / f"seen-{dist.rank()}"
 if dist.attempt() < 2:
     seen.write_text(str(dist.attempt()))
-    raise RuntimeError(f"attempt {dist.attempt()}")
+    print("attempt", dist.attempt())
+    dist.barrier()  # the failure of one rank ends the other one, wherever it is
+    raise RuntimeError("planted")
 seen.read_text()
 """
     folder, status = run(source, max_restarts=2)

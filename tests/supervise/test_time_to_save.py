@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from jupyter_dist.job import State
 from jupyter_dist.manage import stop
 from tests.rigs.launching import ended, launch_cell, logs, story, until, until_up
 from tests.rigs.stopwatch import Stopwatch, WaitFor
+from tests.rigs.time_limit import TimeLimit
 
 SAVES = """
 import signal, time
@@ -28,18 +30,20 @@ print("saved")
 STUBBORN = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-print("up")
+first = ["up"]
 while True:
     try:
+        if first:
+            print(first.pop())
         time.sleep(600)
     except KeyboardInterrupt:
         print("no")
 """
 IN_STEPS = """
 import time
-print("up")
 try:
     try:
+        print("up")
         time.sleep(600)
     except KeyboardInterrupt:
         print("interrupted")
@@ -113,10 +117,13 @@ def test_a_second_stop_of_a_view_kills_and_a_double_click_does_not() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.5, 600])
-def test_the_same_time_holds_at_a_timeout(seconds: float) -> None:
-    folder = launch_cell("local", saves(seconds), timeout=1.5, stop_grace="3s")
+def test_the_same_time_holds_at_a_timeout(seconds: float, tmp_path: Path) -> None:
+    limit = TimeLimit(tmp_path)
+    folder = launch_cell("local", saves(seconds), timeout=limit.seconds, stop_grace="3s", env=limit.env)
+    until_up(folder)
+    limit.pass_by()
     status = ended(folder)
-    assert (status.state, status.reason) == (State.FAILED, "not done within --timeout 1.5 s"), story(folder)
+    assert (status.state, status.reason) == (State.FAILED, "not done within --timeout 1000 s"), story(folder)
     saved = ("up", "saving", "saved") if seconds < 3 else ("up", "saving")
     assert all_logs(folder) == {saved}
 

@@ -19,7 +19,7 @@ from jupyter_dist import folder as folders
 from jupyter_dist import queries
 from jupyter_dist.commands import dispatch
 from jupyter_dist.commands.run_commands import Context
-from jupyter_dist.conformance.deadlines import Deadline
+from jupyter_dist.conformance.deadlines import Deadline, wait_until
 from jupyter_dist.errors import DistError, InputError, LaunchError
 from jupyter_dist.job import State, Supervisor
 from jupyter_dist.manage import actions, removal, stack_request
@@ -157,7 +157,9 @@ def test_a_view_is_answered_at_once_when_it_stops_one(own_folders: Path, hangs: 
         assert actions.stop(made.folder.id, kill=kill) == {"id": made.folder.id, "state": "unwatched"}
         assert watch.under(2)
     assert sorted(os.listdir(made.folder.requests)) == ["kill", "stop"], "a new supervisor finds them"
-    pids = Path(hangs).with_name("pids").read_text().split()
+    started = Path(hangs).with_name("pids")
+    wait_until(lambda: started.exists() and started.read_text().endswith("\n"), "the start of a supervisor")
+    pids = started.read_text().split()
     assert len(pids) == 1, "one supervisor is started, however often Stop is pressed"
     os.kill(int(pids[0]), signal.SIGKILL)
 

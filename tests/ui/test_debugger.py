@@ -22,6 +22,11 @@ def step(batch):
 
 step([1, 2, 3])
 """
+# The prompt waits until all ranks have arrived, however late one of them does.
+LOAD = """%load_ext jupyter_dist
+from jupyter_dist.showing.debugger import conversation
+conversation._SETTLE_S = 1000.0
+"""
 PLACE = f"line {8 - AT_CALL}"
 
 
@@ -37,7 +42,7 @@ def answer(cell: Locator, prompt: str, line: str) -> None:
 
 
 def test_the_box_under_the_cell_talks_with_all_ranks(lab: Lab, pictures: Callable[..., None]) -> None:
-    notebook = lab.notebook("%load_ext jupyter_dist")
+    notebook = lab.notebook(LOAD)
     cell = notebook.start(TRAIN.format(more=""))
     view = notebook.view(cell)
     answer(cell, "ranks 0-1 (Pdb) ", "p batch")
@@ -53,7 +58,7 @@ def test_the_box_under_the_cell_talks_with_all_ranks(lab: Lab, pictures: Callabl
 
 
 def test_the_button_of_a_waiting_run_opens_its_prompt(lab: Lab) -> None:
-    notebook = lab.notebook("%load_ext jupyter_dist")
+    notebook = lab.notebook(LOAD)
     view = notebook.distribute(TRAIN.format(more="--detach"))
     button: Any = view.header.get_by_role("button", name="Answer the ranks that wait for you")
     button.click()

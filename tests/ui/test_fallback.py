@@ -181,7 +181,7 @@ def test_a_run_that_the_server_does_not_have_is_shown_by_its_kernel(lab: Lab, tm
     cell = notebook.start(code.replace("dist.rank() * 111", wait + "dist.rank() * 111"))
     view = notebook.view(cell)
     expect(view.node).to_have_attribute("data-source", "kernel")
-    view.to_be("running").to_show("step 20")
+    view.to_be("running").to_show("step 50")
     seen.touch()
     view.to_be("succeeded").to_show("step 99")
     expect(cell.locator(".jpd-run")).to_have_count(1)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
-from playwright.sync_api import Page, Request, expect
+from playwright.sync_api import Locator, Page, Request, expect
 
+from jupyter_dist.conformance.deadlines import wait_until
 from jupyter_dist.job import State
 from tests.rigs.run_maker import RunMaker
 
@@ -123,6 +124,9 @@ def test_the_end_of_a_run_is_told_to_who_looks_elsewhere(
         lab.page.evaluate(_HERE)
 
 
+_OFF = "(row, [edge, log]) => row.getBoundingClientRect()[edge] - log.getBoundingClientRect()[edge]"
+
+
 def test_many_metrics_and_a_log_with_levels(lab: Lab, server: JupyterServer, picture: Picture) -> None:
     run = RunMaker(server.runs, 8, label="eight", began=time.time() - 60)
     for rank in range(8):
@@ -178,10 +182,12 @@ def test_many_metrics_and_a_log_with_levels(lab: Lab, server: JupyterServer, pic
     long = view.rows.filter(has_text="ERROR")
     expect(long.locator(".jpd-level-error")).to_have_text("ERROR")
     expect(long.locator("time")).to_have_text(re.compile(r"^\d\d:\d\d:\d\d\.\d{3}$"))
-    box, end = view.log.bounding_box(), view.rows.last.bounding_box()
-    assert box
-    assert end
-    assert abs(end["y"] + end["height"] - box["y"] - box["height"]) < 4
+
+    def off(edge: str, row: Locator) -> float:
+        """Return how far a row's edge is from the log's."""
+        return abs(float(row.evaluate(_OFF, [edge, view.log.element_handle()])))
+
+    wait_until(lambda: off("bottom", view.rows.last) < 4, "the end of the log")
     height = long.bounding_box()
     assert height
     assert height["height"] >= 2 * 18
@@ -189,9 +195,7 @@ def test_many_metrics_and_a_log_with_levels(lab: Lab, server: JupyterServer, pic
     picture(lab.page, "log-wrapped")
     view.log.locator(".jpd-log").press("Home")
     expect(view.rows.first).to_contain_text("step 0")
-    first = view.rows.first.bounding_box()
-    assert first
-    assert abs(first["y"] - box["y"]) < 4
+    wait_until(lambda: off("top", view.rows.first) < 4, "the beginning of the log")
     view.log.locator(".jpd-log").press("End")
     expect(view.rows.filter(has_text="the end")).to_be_in_viewport()
     view.logs.get_by_role("button", name="wrap").click()
@@ -216,10 +220,8 @@ def test_plots_of_a_row_are_level_and_charts_out_of_sight_are_not_read(lab: Lab,
     tab = lab.tab(made.folder.id)
     expect(tab.metrics.locator(".jpd-chart-special").first).to_contain_text("NaN")
     boxes = tab.metrics.locator(".jpd-chart-box")
-    first, second = boxes.nth(0).bounding_box(), boxes.nth(1).bounding_box()
-    assert first is not None
-    assert second is not None
-    assert first["y"] == second["y"]
+    (_, first, _, _), (_, second, _, _), *_ = boxes.evaluate_all(_BOXES)
+    assert first == second
     with lab.page.expect_request(reads_some):
         for rank in range(16):
             made.metric(rank, 4, dict.fromkeys(names, 1.0))

@@ -207,6 +207,7 @@ def test_a_cell_is_found_run_again_and_changed(lab: Lab, own_folders: Path) -> N
     section.get_by_role("button", name="Run again with changes").click()
     added = notebook.panel.locator(".jp-Cell.jp-mod-active")
     expect(added).to_contain_text("%%distribute -np 1 --name first")
+    expect(added.locator(".cm-content")).to_be_focused()
     lab.page.keyboard.type("lr = 2 * lr\n")
     expect(added).to_contain_text("lr = 2 * lr")
     lab.command("jupyter-dist:open-run", id=first)

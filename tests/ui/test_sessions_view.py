@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
+from jupyter_dist.conformance.deadlines import wait_until
+from jupyter_dist.record.sessions import find_session
+
 from .pages import LOAD, Lab
 
 Pictures = Callable[[Lab, str], None]
@@ -31,13 +34,16 @@ def test_a_session_is_shown_used_restarted_and_stopped(lab: Lab, pictures: Pictu
     pictures(lab, "sessions")
 
     session.get_by_role("button", name="Insert a cell for the session view").click()
+    expect(notebook.cell(2).locator(".cm-content")).to_be_focused()
     lab.page.keyboard.type("weights.sum()")
     lab.page.keyboard.press("Shift+Enter")
     notebook.view(notebook.cell(2)).to_be("succeeded")
 
+    before = pids()
     session.get_by_role("button", name="Restart the ranks of view").click()
     with lab.dialog() as dialog:
         dialog.get_by_role("button", name="Restart").click()
+    wait_until(lambda: not set(pids()) & set(before), "fresh ranks")
     failed = notebook.distribute("%%distribute --session view\nweights").to_be("failed")
     expect(failed.failure).to_contain_text("NameError")
 
@@ -45,3 +51,9 @@ def test_a_session_is_shown_used_restarted_and_stopped(lab: Lab, pictures: Pictu
     with lab.dialog() as dialog:
         dialog.get_by_role("button", name="Stop").click()
     expect(session).to_have_count(0)
+
+
+def pids() -> list[int]:
+    session = find_session("view")
+    assert session is not None
+    return [rank["pid"] for rank in session.about["ranks"]]

@@ -53,7 +53,7 @@ class Ticking:
         self.view.to_be("running")
         expect(self.view.stop).to_be_visible()
         before = self._seen()
-        self._wait_for(lambda: self._seen() > before, 30, f"a tick after {before} in the view")
+        self._wait_for(lambda: self._seen() > before, f"a tick after {before} in the view")
         return self._seen()
 
     def _seen(self) -> int:

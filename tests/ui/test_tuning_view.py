@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from jupyter_dist.conformance.deadlines import wait_until
+
 from .pages import LOAD, Lab, RunView
 from .server import JupyterServer
 
@@ -40,13 +42,13 @@ def test_trials_are_drawn_sorted_filtered_and_opened(
         expect(trials.get_by_role("img", name=name)).to_be_visible()
     rows = trials.locator("tbody tr")
     expect(rows.first).to_have_class("jpd-best")
-    assert _column(trials, 2) == ["2", "1.75", "1", "1", "0.75", "0.75"]
+    _to_be(trials, 2, ["2", "1.75", "1", "1", "0.75", "0.75"])
     # By lr, both ways; then what fits a text.
     rate = trials.get_by_role("button", name=re.compile("^lr"))  # an arrow may follow
     rate.click()
-    assert _column(trials, 3) == ["0.001", "0.001", "0.01", "0.01", "0.1", "0.1"]
+    _to_be(trials, 3, ["0.001", "0.001", "0.01", "0.01", "0.1", "0.1"])
     rate.click()
-    assert _column(trials, 3)[0] == "0.1"
+    _to_be(trials, 3, ["0.1", "0.1", "0.01", "0.01", "0.001", "0.001"])
     trials.get_by_role("searchbox").fill("kind=b succ")
     expect(rows).to_have_count(3)
     trials.get_by_role("searchbox").fill("")
@@ -71,5 +73,10 @@ def test_trials_are_drawn_sorted_filtered_and_opened(
         bare.renew()
 
 
-def _column(trials: Locator, index: int) -> list[str]:
-    return [row.split("\t")[index] for row in trials.locator("tbody tr").all_inner_texts()]
+def _to_be(trials: Locator, index: int, texts: list[str]) -> None:
+    """Wait until a column of the table has these texts."""
+
+    def column() -> list[str]:
+        return [row.split("\t")[index] for row in trials.locator("tbody tr").all_inner_texts()]
+
+    wait_until(lambda: column() == texts, f"{texts} in the column {index}", lambda: str(column()))

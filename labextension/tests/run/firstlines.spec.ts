@@ -93,10 +93,11 @@ describe('a run that begins', () => {
     const watching = watcher(settings).watch('r-1', () => undefined);
     const source = new ServerRunSource('r-1', settings);
     const told = source.run();
+    const clock = vi.spyOn(performance, 'now').mockReturnValue(1000);
     FakeSocket.last.tell({ kind: 'curves', id: 'r-1' }, { kind: 'run', run: runInfo(2) });
     expect((await told).state).toBe('running');
     // Whoever asks later gets the same, with the host's clock as it is by then.
-    vi.spyOn(performance, 'now').mockReturnValue(performance.now() + 2000);
+    clock.mockReturnValue(3000);
     expect((await source.run()).host_time).toBeCloseTo(runInfo(2).host_time + 2, 1);
     expect(fetch).not.toHaveBeenCalled();
     FakeSocket.last.tell({ kind: 'gone', id: 'r-1' });

@@ -39,6 +39,8 @@ while dist.attempt() < 2:
     if dist.rank() == 0:
         kept.with_suffix(".new").write_text(str(step.item()))
         kept.with_suffix(".new").rename(kept)
+        if step == 1:
+            print("kept", flush=True)
     time.sleep(0.05)
 {"story": story, "pod": os.uname().nodename, "told": sorted(n for n in os.environ if n.startswith("PET_"))}
 """
@@ -76,7 +78,7 @@ def said(run: Any, attempt: int, rank: int = 0) -> str:
 def test_a_run_goes_on_with_fewer_pods_and_grows_again(plane: Plane, runs: Runs) -> None:
     """By way of a checkpoint of rank 0, whose pod stays."""
     run = runs.start(TRAINS, **FLAGS)
-    wait_until(lambda: "up 0 3 False" in said(run, 0), "three ranks", run)
+    wait_until(lambda: "up 0 3 False\nkept\n" in said(run, 0), "three ranks that train", run)
     with full(plane):
         plane.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/jd-{run.id}-worker-1")
         wait_until(lambda: "up 1 2 True" in said(run, 1), "two ranks to go on", run)

@@ -39,12 +39,14 @@ pytestmark = pytest.mark.xdist_group(IN_SHARED)
 
 LINES = 20_000
 PRINT = f"""
-import time, jupyter_dist as dist
+import os, time, jupyter_dist as dist
 print("up", flush=True)
 for number in range({LINES}):
     print("rank", dist.rank(), "line", number)
     if number % 1000 == 999:
         time.sleep(.2)
+while not os.path.exists(ENOUGH):
+    time.sleep(.1)
 """
 KEYS = {
     "env": [
@@ -120,7 +122,9 @@ def secrets_of(plane: Plane) -> list[str]:
 def test_no_line_is_lost_or_doubled_when_the_supervisor_is_killed(
     plane: Plane, runs: Runs, wait_for: Callable[..., Any]
 ) -> None:
-    run = runs.until_up(runs.start(PRINT, np=4, processes_per_host=2, name="mailed"))
+    enough = Path(runs.target.flags["mailbox"], "enough")
+    names = {"ENOUGH": str(enough)}
+    run = runs.until_up(runs.start(PRINT, names, np=4, processes_per_host=2, name="mailed"))
     (made,) = plane.api.get(f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs")["items"]
     assert made["metadata"]["name"] == "mailed"
     assert secrets_of(plane) == [f"jd-{run.id}"]
@@ -131,7 +135,9 @@ def test_no_line_is_lost_or_doubled_when_the_supervisor_is_killed(
     assert owner is not None
     os.kill(owner.pid, signal.SIGKILL)
     run = runs.adopt(run.id)
+    enough.touch()
     runs.wait(run)
+    enough.unlink()
     assert run.status.state is State.SUCCEEDED, story(run)
     for rank in range(4):
         lines = reader.output(run.folder, rank).decode().splitlines()[1:]

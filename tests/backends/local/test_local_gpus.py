@@ -26,6 +26,7 @@ from tests.rigs.hosts import Hosts
 from tests.rigs.launching import ended, launch_cell, open_files, results, story
 from tests.rigs.nvidia import FakeGpus
 from tests.rigs.stopwatch import Stopwatch, WaitFor
+from tests.rigs.time_limit import TimeLimit
 
 SEES = "import os; os.environ.get('CUDA_VISIBLE_DEVICES')"
 CURES = (
@@ -224,16 +225,18 @@ def test_those_that_wait_are_served_in_turn(fake_gpus: FakeGpus, runs: Runs, wai
 
 
 def test_the_clocks_of_a_run_begin_when_it_has_its_gpus(
-    fake_gpus: FakeGpus, runs: Runs, wait_for: WaitFor
+    fake_gpus: FakeGpus, runs: Runs, tmp_path: Path, wait_for: WaitFor
 ) -> None:
     """Neither --timeout nor --stall-timeout count while a run waits its turn."""
     fake_gpus.are(1)
     first = runs.up(runs.start(1), wait_for)
-    limits: dict[str, Any] = {"timeout": 2.0, "stall_timeout": 0.5}
+    limit = TimeLimit(tmp_path)
+    limits: dict[str, Any] = {"timeout": limit.seconds, "stall_timeout": 0.5, "env": limit.env}
     waiting = launch_cell("local", SEES, 1, {"wait_for_gpus": True}, **limits)
     wait_for(lambda: "waits for" in (reader.status(waiting).reason or ""))
-    began = time.monotonic()
-    wait_for(lambda: time.monotonic() - began > 3)
+    limit.pass_by()
+    passed = time.time()
+    wait_for(lambda: reader.status(waiting).heartbeat > passed + 1, "its next turns")
     status = reader.status(waiting)
     assert (status.state, status.stall, status.started) == (State.PENDING, None, None)
     runs.let_go()

@@ -229,7 +229,8 @@ def test_torch_and_tensorflow_find_their_variables(mpirun: str) -> None:
 def test_the_first_rank_to_fail_is_the_cause(mpirun: str) -> None:
     source = """
 import os, signal, time
-time.sleep(0.3)
+import jupyter_dist as dist
+dist.barrier()
 if os.environ["RANK"] == "1":
     os.kill(os.getpid(), signal.SIGKILL)
 time.sleep(600)
@@ -245,8 +246,8 @@ def test_a_stopped_rank_has_its_time_after_others_have_ended(mpirun: str, wait_f
     """mpirun would end all ranks a second after the first."""
     source = """
 import os, time
-print("up")
 try:
+    print("up")
     time.sleep(600)
 finally:
     time.sleep(2.5 * int(os.environ["RANK"]))

@@ -117,8 +117,8 @@ def test_a_stop_reaches_every_host(
 ) -> None:
     source = """
 import os, time
-print("up")
 try:
+    print("up")
     time.sleep(600)
 finally:
     time.sleep(1.5 * int(os.environ["RANK"]))

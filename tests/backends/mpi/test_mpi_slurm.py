@@ -168,8 +168,8 @@ def test_srun(slurm: Slurm, wait_for: WaitFor) -> None:
 
     source = """
 import os, time
-print("up")
 try:
+    print("up")
     time.sleep(600)
 finally:
     time.sleep(2 * int(os.environ["RANK"]))

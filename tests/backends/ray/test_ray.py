@@ -323,19 +323,24 @@ def test_an_actor_that_is_evicted(ray: RayNodes, runs: Runs) -> None:
     runs.gone(*processes)
 
 
-def test_a_carrier_that_dies(runs: Runs) -> None:
+def test_a_carrier_that_dies(ray: RayNodes, runs: Runs, tmp_path: Path) -> None:
     """The next one goes on where the first was."""
-    cell = """
-import time
+    enough = f"/tmp/{tmp_path.name}-enough"
+    cell = f"""
+import os, time
 print("up", flush=True)
 for number in range(200):
     print(number)
+    time.sleep(0.02)
+while not os.path.exists({enough!r}):
     time.sleep(0.02)
 """
     run = runs.until_up(runs.start(cell, np=2, placement_strategy="STRICT_SPREAD"))
     carrier = run.status.carrier
     assert carrier is not None
     os.kill(carrier[0], signal.SIGKILL)
+    for name in ray.hosts.names:
+        ray.hosts.exec(name, ["touch", enough])
     assert_state(runs.wait(run), State.SUCCEEDED)
     for rank in range(2):
         assert run.log(rank).split() == ["up", *map(str, range(200))]

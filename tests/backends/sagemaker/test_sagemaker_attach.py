@@ -40,6 +40,8 @@ say(f"rank {rank} begins")
 for step in range(int(os.environ.get("STEPS", "40"))):
     say(f"rank {rank} step {step} loss={1 / (step + 1):.4f};")
     time.sleep(0.1)
+    while step == 20 and "until_told" in os.environ["SM_HPS"] and not os.path.exists("/tmp/go"):
+        time.sleep(0.1)
 if os.environ["SM_HPS"].find("boom") > 0:
     sys.exit(3)
 open(os.environ["SM_MODEL_DIR"] + "/weights", "w").write("w")
@@ -161,7 +163,8 @@ def _lists(plane: SageMakerPlane) -> int:
 def test_ranks_of_mpi_are_told_apart_and_curves_are_drawn(plane: SageMakerPlane) -> None:
     """Also by another supervisor, with no line twice; and the job's model is fetched."""
     mpi = {"enabled": True, "num_of_processes_per_host": 2, "custom_mpi_options": ""}
-    start(plane, "theirs-mpi", 2, lr=0.1, **{f"sagemaker_mpi_{name}": value for name, value in mpi.items()})
+    by_mpi = {f"sagemaker_mpi_{name}": value for name, value in mpi.items()}
+    start(plane, "theirs-mpi", 2, lr=0.1, until_told=True, **by_mpi)
     run = attach("sagemaker:theirs-mpi")
     assert run.job.world_size == 4
     assert "lr = 0.1" in run.job.source
@@ -175,6 +178,9 @@ def test_ranks_of_mpi_are_told_apart_and_curves_are_drawn(plane: SageMakerPlane)
     until(lambda: start_ticks(supervisor.pid) != supervisor.start_ticks, "the supervisor's end")
     again = attach("sagemaker:theirs-mpi", region=plane.region)
     assert again.id == run.id
+    for each in plane.pool.all:
+        for name in each.hosts.names:
+            each.hosts.exec(name, ["touch", "/tmp/go"])
     wait_for_end(run)
     assert str(run.state) == "succeeded", run.status.reason
     for rank in range(4):

@@ -238,7 +238,7 @@ class TestSession:
         blocker = threading.Thread(target=_hold_a_slot, args=(context,))
         blocker.start()
         try:
-            wait_for(lambda: context.statusTracker().getActiveJobsIds())
+            wait_for(lambda: context.statusTracker().getJobIdsForGroup("blocker"))
             run = launch_cell("spark", WHERE)
             told = "waits until 2 task slots are free at the same time (local-cluster[2,1,1024] has 2"
             wait_for(lambda: told in str(reader.status(run).reason))

@@ -134,11 +134,14 @@ def whole(folder: RunFolder, lines: int) -> bool:
 
 
 def test_a_killed_connection_is_made_again_and_loses_nothing(hosts: Hosts, wait_for: WaitFor) -> None:
-    folder = launched(hosts, COUNT, names={"LINES": 20_000, "PAUSE": 0.01})
+    stays = COUNT + "import os\nwhile not os.path.exists('/tmp/enough'): time.sleep(0.05)"
+    folder = launched(hosts, stays, names={"LINES": 20_000, "PAUSE": 0.01})
     for size in (20_000, 200_000, 800_000):
         wait_for(lambda size=size: all(len(log(folder, rank)) > size for rank in range(3)), "lines")
         for pid in connections(folder):
             os.kill(pid, signal.SIGKILL)
+    for name in hosts.names:
+        hosts.exec(name, ["touch", "/tmp/enough"])
     assert ended(folder).state is State.SUCCEEDED
     assert whole(folder, 20_000)
     for rank in range(3):

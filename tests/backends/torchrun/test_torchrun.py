@@ -187,7 +187,7 @@ time.sleep(600)
 
 
 def test_a_stop_is_not_answered_by_a_restart(wait_for: WaitFor) -> None:
-    source = "import time\nprint('up')\ntry:\n    time.sleep(600)\nfinally:\n    print('saved')"
+    source = "import time\ntry:\n    print('up')\n    time.sleep(600)\nfinally:\n    print('saved')"
     folder = start(source, max_restarts=3)
     wait_for(lambda: all(logs(folder, rank) == ["up"] for rank in (0, 1)))
     folder.request("stop")

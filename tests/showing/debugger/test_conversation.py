@@ -31,6 +31,14 @@ print(total, name)
 """
 
 
+def load(kernel: Kernel) -> None:
+    """Load the extension. Its prompt waits until all ranks have arrived, however late one of them does."""
+    kernel.run(
+        "%load_ext jupyter_dist\nfrom jupyter_dist.showing.debugger import conversation\n"
+        "conversation._SETTLE_S = 1000.0"
+    )
+
+
 def asked(kernel: Kernel, cell: Cell) -> str:
     """Wait until the cell opens the input box, and return the prompt."""
 
@@ -60,7 +68,7 @@ def without_input(kernel: Kernel, code: str) -> Cell:
 
 
 def test_a_cell_opens_the_box_for_all_ranks_that_wait(kernel: Kernel) -> None:
-    kernel.run("%load_ext jupyter_dist")
+    load(kernel)
     cell = kernel.start(STOPS)
     talk(
         kernel,
@@ -169,8 +177,8 @@ def test_only_the_main_thread_opens_a_box() -> None:
 
 def test_another_kernel_debugs_a_run_whose_kernel_is_gone(start_kernel: Callable[[], Kernel]) -> None:
     first, second = start_kernel(), start_kernel()
-    first.run("%load_ext jupyter_dist")
-    second.run("%load_ext jupyter_dist")
+    load(first)
+    load(second)
     cell = first.start(STOPS)
     asked(first, cell)
     first.kill()
@@ -190,7 +198,7 @@ def test_another_kernel_debugs_a_run_whose_kernel_is_gone(start_kernel: Callable
 
 
 WAITS = """%%distribute -np 2
-import os, time
+import os, time, jupyter_dist
 rank = int(os.environ["RANK"])
 
 def meet():
@@ -199,6 +207,7 @@ def meet():
     if rank == 1:
         open("met", "w")
 
+jupyter_dist.barrier()
 breakpoint()
 meet()
 rank

@@ -16,6 +16,7 @@ import pytest
 
 import jupyter_dist
 from jupyter_dist import queries
+from jupyter_dist.conformance.deadlines import Deadline
 from jupyter_dist.record.metrics.usage_points import parse_usage
 from jupyter_dist.worker import boot
 from jupyter_dist.worker.gpus.nvml import Nvml
@@ -57,10 +58,12 @@ def busy(make: Callable[..., RunMaker]) -> Iterator[tuple[RunMaker, subprocess.P
 def test_a_host_notes_what_its_ranks_take(busy: tuple[RunMaker, subprocess.Popen[bytes]]) -> None:
     run, process = busy
     usage = HostUsage(str(run.folder.path))
-    until = time.monotonic() + 20
-    while not run.rank(0).output.read_bytes() and time.monotonic() < until:
+    deadline = Deadline()
+    while not run.rank(0).output.read_bytes():
+        assert not deadline.passed(), "the process says nothing"
         time.sleep(0.01)
-    while time.monotonic() < until:
+    while True:
+        assert not deadline.passed(), "the process takes too little"
         usage._due = 0.0
         usage.tick(time.monotonic())
         samples = list(parse_usage(run.rank(0).usage.read_bytes())) if run.rank(0).usage.exists() else []

@@ -209,8 +209,8 @@ def test_signals_are_passed_on(place: Place, wait_for: WaitFor) -> None:
 import signal, time
 signal.signal(signal.SIGUSR1, lambda *_: print("one"))
 signal.signal(signal.SIGUSR2, lambda *_: print("two"))
-print("up")
 try:
+    print("up")
     time.sleep(60)
 finally:
     print("saved")

@@ -48,11 +48,14 @@ def beside(own_folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_modules_beside_the_notebook_are_the_users_files(beside: Path) -> None:
     source = (
-        "import beside_mod, inspect\n"
+        "import beside_mod, inspect, jupyter_dist\n"
         "from beside_pkg import train\n"
         "print(train.TEXT, inspect.getsource(beside_mod.step).splitlines()[0])\n"
         "print(beside_mod.__file__.removeprefix(__import__('os').environ['JUPYTER_DIST_RUN']))\n"
-        "train.Trainer().fit()\n"
+        "try:\n"
+        "    train.Trainer().fit()\n"
+        "finally:\n"
+        "    jupyter_dist.barrier()  # the first rank to fail ends the other one\n"
     )
     # The second rank may find what the first has compiled.
     run = launch_cell("local", source)
