@@ -91,6 +91,10 @@ def test_a_model_trains_on_with_its_weights(notebook: Notebook) -> None:
     before = pids()
     waits_in("in it", lambda folder: folder.request("interrupt"))
     notebook.fails(f"{IN_IT}if dist.rank() == 1:\n    while True: time.sleep(0.1)\n{fit}")
+    for old in (fit, "total(strategy)", "build()"):
+        assert "this strategy belongs to collectives of TensorFlow that were ended" in str(
+            notebook.fails(old)
+        )
     again = (
         "old, strategy = model.get_weights(), dist.strategy()\nmodel = build()\nmodel.set_weights(old)\n"
         f"{fit}\nmodel.get_weights()[0].tolist()"

@@ -8,11 +8,12 @@ service would end the processes of all workers when one of them dies. The sessio
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from .. import foreign_names
 from ..import_hooks import call
@@ -25,11 +26,19 @@ __all__ = ["close", "leave", "watch"]
 
 _CONTEXT = "tensorflow.python.eager.context"
 _STRATEGY = "tensorflow.python.distribute.collective_all_reduce_strategy"
-_NOTE = (
-    "The collectives of TensorFlow were ended, because a cell has failed. Variables keep their values. Call "
-    "dist.strategy() again, build the model again in its scope, and copy the weights: "
+_CURE = (
+    "Call dist.strategy() again, build the model again in its scope, and copy the weights: "
     "new.set_weights(model.get_weights())."
 )
+_NOTE = (
+    "The collectives of TensorFlow were ended, because a cell has failed. Variables keep their values. "
+    + _CURE
+)
+_USES = (
+    *("run", "reduce", "gather", "distribute_datasets_from_function"),
+    *("experimental_distribute_dataset", "experimental_distribute_values_from_function"),
+)
+"""Methods of a strategy with which ranks begin to communicate. Reading a variable enters `scope`."""
 _KEYS = 1000
 """How many group keys a strategy may use."""
 _enabled: tuple[Any, Any] | None = None
@@ -99,4 +108,22 @@ def close() -> str | None:
         logger.disabled = before
     sys.modules[_STRATEGY].CollectiveAllReduceStrategy._collective_key_base = 0  # as in a fresh rank
     strategies.forget()
+    _end_strategies()
     return _NOTE
+
+
+def _end_strategies() -> None:
+    """Let all strategies that exist raise. Their ranks have counted different collectives, and would hang."""
+    kind = sys.modules[_STRATEGY].CollectiveAllReduceStrategy
+    for each in gc.get_objects():
+        if issubclass(type(each), kind):
+            for name in _USES:
+                setattr(each, name, _refuse)
+            each.extended._create_variable = _refuse
+
+
+def _refuse(*_arguments: Any, **_options: Any) -> NoReturn:
+    raise RuntimeError(
+        "this strategy belongs to collectives of TensorFlow that were ended, because a cell has failed. "
+        + _CURE
+    )
