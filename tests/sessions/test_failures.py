@@ -234,13 +234,16 @@ def test_the_state_of_a_run_names_the_ranks_that_ran_it(notebook: Notebook) -> N
 
 @pytest.mark.needs("torch")
 def test_an_object_with_the_old_process_group_is_named(notebook: Notebook) -> None:
-    wrap = "m = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))"
+    wrap = "m = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))\n"
+    wrap += "group = td.new_group([0, 1])"
     notebook.cell(f"{BEGIN}{wrap}", "--session -np 2")
     notebook.fails("if dist.rank() == 0: raise ValueError('planted')\n" + SUM)
     again = "m = DistributedDataParallel(m.module)"
     run = notebook.cell("1")
     assert again in run.log(0)
     assert again in str(notebook.fails("m(torch.ones(1, 2)).sum().backward()"))
+    error = str(notebook.fails("td.get_backend(group)"))
+    assert "make the group, its DeviceMesh and the model again" in error
     notebook.cell("from torch.nn.parallel import DistributedDataParallel\n" + again)
     notebook.cell("m(torch.ones(1, 2)).sum().backward()")
 
@@ -259,6 +262,19 @@ def test_a_model_trains_again_while_something_refers_to_its_old_wrapper(notebook
     error = notebook.fails("m = referring[0]\nm(torch.ones(1, 2))")
     assert "belongs to a process group that was closed" in str(error)
     assert notebook.results("with torch.no_grad(): held = m(torch.ones(1, 2))\nheld.shape[0]") == [1, 1]
+
+
+@pytest.mark.needs("torch", "accelerate")
+def test_the_process_group_of_accelerate_opens_again_by_itself(notebook: Notebook) -> None:
+    begin = "import torch\nfrom accelerate import Accelerator\nmodel = torch.nn.Linear(2, 1)\n"
+    step = "accelerator = Accelerator(cpu=True)\nm = accelerator.prepare(model)\nmodel.zero_grad()\n"
+    step += (
+        "m((accelerator.process_index + 1) * torch.ones(1, 2)).sum().backward()\nmodel.weight.grad.tolist()"
+    )
+    mean = [[[1.5, 1.5]], [[1.5, 1.5]]]
+    assert notebook.results(begin + step, "--session -np 2") == mean
+    notebook.fails("if accelerator.process_index == 1: raise ValueError('planted')\n" + step)
+    assert notebook.results(step) == mean
 
 
 def test_a_traceback_names_the_cell_of_a_function_that_an_earlier_cell_has_sent(notebook: Notebook) -> None:

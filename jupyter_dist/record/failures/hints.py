@@ -87,6 +87,11 @@ _SIMPLE = (
         "call dist.init() (import jupyter_dist as dist) before the first collective",
     ),
     (
+        r"Process group .*is not initialized in the world group map",
+        "this object belongs to a process group that was closed, for example after a session's cell had "
+        "failed: make the group, its DeviceMesh and the model again",
+    ),
+    (
         r"Expected to have finished reduction in the prior iteration|was marked as ready twice",
         "a part of the model took no part in the loss: write DistributedDataParallel(model, "
         "find_unused_parameters=True), or remove that part. --env TORCH_DISTRIBUTED_DEBUG=INFO names it",

@@ -1,20 +1,22 @@
 """The process groups of a session's ranks: their collectives end with a cell that fails.
 
-Such a cell may have left a collective half done, so each rank closes its group. If `dist.init()` or the cell
-had opened the group, the next cell begins with a new one.
+Such a cell may have left a collective half done, so each rank closes its group. If `dist.init()` or
+accelerate had opened the group, the next cell begins with a new one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import traceback
 from collections.abc import Mapping
 from typing import Any
 
+from ..api import cell_state
 from ..output import events
 from . import gloo_sockets, horovod_group, nccl_groups, old_models, tensorflow_collectives
 
-__all__ = ["advice", "begin_cell", "close", "leave", "watch"]
+__all__ = ["advice", "begin_cell", "close", "leave", "opens_again", "watch"]
 
 
 def watch() -> None:
@@ -49,6 +51,15 @@ def close() -> tuple[str | None, list[str]]:
     if group is not None:
         old_models.note_all()
     return group, [note for note in notes if note is not None]
+
+
+def opens_again() -> bool:
+    """Return whether the user's code expects the present group to stay open.
+
+    An Accelerator opens one only in a process that has had none.
+    """
+    accelerate = sys.modules.get("accelerate.state")
+    return cell_state.opened_group or (accelerate is not None and accelerate.is_initialized())
 
 
 def begin_cell(main: Mapping[str, Any], *, reopen: str | None) -> None:

@@ -226,15 +226,15 @@ class _Rank:
         return code, orderly
 
     def _group(self, *, closed: bool) -> str | None:
-        """Return the communicator of a process group that `dist.init()` has opened.
+        """Return the communicator of a process group that the next cell opens again if it is closed.
 
         `closed`: close the group first, and those of Horovod and TensorFlow.
         """
         if not closed:
             group = gloo_sockets.communicator()
-            return group if cell_state.opened_group else None
+            return group if process_group.opens_again() else None
         group, notes = process_group.close()
-        own = group is not None and not cell_state.opened_group
+        own = group is not None and not process_group.opens_again()
         if own:
             notes.append(_OWN_GROUP)
         if os.environ["RANK"] == "0":
