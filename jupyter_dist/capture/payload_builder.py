@@ -267,17 +267,15 @@ class _Capture:
             "unnamed": second.unnamed,
             "submodules": _ship.reached(trace.modules | trace.imports, trace.words),
             "settings": settings.header,
+            "libraries": {} if self._here else _ship.versions(used),
             "legacy_keras": legacy_keras,
             "legacy_keras_if_several": keras_checks.OUR_STRATEGY if spans and uses_keras else "",
             "logical_cpus": keras_checks.logical_cpus(words, texts),
             "spanning_strategy": spans or bool(keras_checks.NEED_LEGACY & words),
         }
         if self._places is not None:
-            of_code = {**second.texts, **self._places.texts}
-            known = header["sources"].items()
-            header["texts"] = [
-                (file, text) for (file, _), text in of_code.items() if (file, text) not in known
-            ]
+            of_code = [(file, text) for (file, _), text in {**second.texts, **self._places.texts}.items()]
+            header["texts"] = [one for one in of_code if one not in header["sources"].items()]
             header["same_python"] = self._places.missing
         body = dumped.body + second.body
         size = len(body) + sum(view.nbytes for view in dumped.buffers) + sum(len(file.data) for file in files)
