@@ -267,12 +267,13 @@ class _Capture:
             "unnamed": second.unnamed,
             "submodules": _ship.reached(trace.modules | trace.imports, trace.words),
             "settings": settings.header,
-            "libraries": {} if self._here else _ship.versions(used),
             "legacy_keras": legacy_keras,
             "legacy_keras_if_several": keras_checks.OUR_STRATEGY if spans and uses_keras else "",
             "logical_cpus": keras_checks.logical_cpus(words, texts),
             "spanning_strategy": spans or bool(keras_checks.NEED_LEGACY & words),
         }
+        if not self._here:
+            header["libraries"] = _ship.versions(used)
         if self._places is not None:
             of_code = [(file, text) for (file, _), text in {**second.texts, **self._places.texts}.items()]
             header["texts"] = [one for one in of_code if one not in header["sources"].items()]
