@@ -15,8 +15,8 @@ from ._race import Benchmark, Column, Contender, Measure
 
 __all__ = ["benchmark"]
 
-_BEFORE = "7005e31"
-"""The last commit at which objects travelled just as cloudpickle has them."""
+_BEFORE = "60036b24"
+"""The last commit before functions travelled between versions of Python."""
 _LIMIT_S = 120.0
 
 

@@ -62,6 +62,17 @@ def cases() -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any], dict[str
             "mpi_options": "-x A=1",
         },
     )
+    yield (
+        "smddp of TensorFlow",
+        "TensorFlow",
+        {**P4, **two, "framework_version": "2.11", "py_version": "py39", "distribution": ddp},
+        {},
+        {
+            "distribution": "smddp",
+            "framework": "tensorflow",
+            "mpi_options": "-x A=1",
+        },
+    )
     parameters = {"partitions": 2, "microbatches": 4, "ddp": True}
     smp = {"smdistributed": {"modelparallel": {"enabled": True, "parameters": parameters}}, "mpi": mpi}
     yield (

@@ -16,7 +16,17 @@ from pathlib import Path
 
 from ..errors import CaptureError
 
-__all__ = ["Shipment", "ShippedFile", "also", "installed", "is_own", "reached", "ship", "stays_behind"]
+__all__ = [
+    "Shipment",
+    "ShippedFile",
+    "also",
+    "installed",
+    "is_own",
+    "reached",
+    "ship",
+    "stays_behind",
+    "versions",
+]
 
 _CODE = {".py", ".pyi", ".so", ".pyd"}
 _CODE_LIMIT = 20_000_000
@@ -188,6 +198,16 @@ def installed(names: Iterable[str]) -> tuple[str, ...]:
                 break
             found.add(dotted)
     return tuple(sorted(found))
+
+
+def versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of the loaded libraries among those modules: top-level name → version."""
+    found = {}
+    for top in {name.partition(".")[0] for name in names}:
+        version = getattr(sys.modules.get(top), "__dict__", {}).get("__version__")
+        if isinstance(version, str):
+            found[top] = str(version)
+    return found
 
 
 _ALWAYS_THERE = {"builtins", "cloudpickle", "jupyter_dist", "sys"}

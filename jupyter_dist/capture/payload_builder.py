@@ -267,12 +267,11 @@ class _Capture:
             "logical_cpus": keras_checks.logical_cpus(words, texts),
             "spanning_strategy": spans or bool(keras_checks.NEED_LEGACY & words),
         }
+        if not self._here:
+            header["libraries"] = _ship.versions(used)
         if self._places is not None:
-            of_code = {**second.texts, **self._places.texts}
-            known = header["sources"].items()
-            header["texts"] = [
-                (file, text) for (file, _), text in of_code.items() if (file, text) not in known
-            ]
+            of_code = [(file, text) for (file, _), text in {**second.texts, **self._places.texts}.items()]
+            header["texts"] = [one for one in of_code if one not in header["sources"].items()]
             header["same_python"] = self._places.missing
         body = dumped.body + second.body
         size = len(body) + sum(view.nbytes for view in dumped.buffers) + sum(len(file.data) for file in files)

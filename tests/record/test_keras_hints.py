@@ -45,6 +45,41 @@ REFUSED = {
         "keras.utils.multi_gpu_model(model, 2)",
         "Keras 3 has no multi_gpu_model(): make the model under dist.strategy().scope()",
     ),
+    "probabilities": ("model.predict_proba(x)", "Keras 3 has no predict_proba(): write predict()"),
+    "gradients": (
+        "model.optimizer.apply_gradients([], experimental_aggregate_gradients=False)",
+        "Keras 3 has no experimental_aggregate_gradients= in apply_gradients(): remove it. Keras 3 sums",
+    ),
+    "batch": (
+        "model.train_on_batch(x, x, reset_metrics=False)",
+        "Keras 3 has no reset_metrics= in train_on_batch(): remove it, and call model.reset_metrics()",
+    ),
+    "format": (
+        "model.save_weights('a', save_format='tf')",
+        "Keras 3 has no save_format= in save_weights(): remove it. The file's name chooses the format",
+    ),
+    "options": (
+        "keras.callbacks.ModelCheckpoint('a.keras', options=None)",
+        "Keras 3 has no options= in ModelCheckpoint(): remove it",
+    ),
+    "metric": (
+        "tf.keras.metrics.Mean().reset_states()",
+        "Keras 3 has no reset_states(): write reset_state()",
+    ),
+    "reduction": (
+        "tf.keras.losses.MeanSquaredError(reduction=keras.losses.Reduction.NONE)",
+        'Keras 3 has no Reduction: write the value as a word: reduction="sum",',
+    ),
+    "cuDNN": ("tf.keras.layers.CuDNNLSTM(4)", "Keras 3 has no CuDNNLSTM: write LSTM"),
+    "own GPU": ("tf.keras.backend.set_session(None)", "Keras 3 has no set_session: remove the lines that"),
+    "estimator": (
+        "tf.estimator.RunConfig()",
+        "TensorFlow 2 has no estimator: train a keras.Model with fit()",
+    ),
+    "strategy": (
+        "tf.distribute.MirroredStrategy(['CPU:0']).experimental_run_v2(print)",
+        "TensorFlow 2 has no experimental_run_v2(): write strategy.run()",
+    ),
     "session": ("tf.ConfigProto()", "TensorFlow 2 has no ConfigProto: remove the lines that choose a GPU"),
 }
 """What a cell calls → how the hint begins."""

@@ -541,6 +541,14 @@ class TestTensors:
         dumped = payload.dump(torch.full((100_000,), 7, dtype=torch.uint8))
         assert bytes(dumped.buffers[0]) == b"\x07" * 100_000
 
+    def test_two_storages_of_one_memory_stay_so(self, torch: Any, tmp_path: Path) -> None:
+        """As torch before 2.1 has them for each view. A part of the memory is another storage."""
+        memory, other = np.zeros(2000), np.zeros(2000)
+        tensors = [torch.from_numpy(each) for each in (memory, memory, memory[:1000], other)]
+        there = [tensor.untyped_storage() for tensor in there_and_back(tmp_path / "v", tensors)]
+        assert [storage.data_ptr() == there[0].data_ptr() for storage in there] == [True, True, False, False]
+        assert [storage.nbytes() for storage in there] == [16000, 16000, 8000, 16000]
+
     def test_views_and_tied_weights_stay_so(self, torch: Any, tmp_path: Path) -> None:
         base = torch.arange(100_000.0).reshape(1000, 100)
         net = torch.nn.Sequential(torch.nn.Linear(100, 100), torch.nn.Linear(100, 100))

@@ -17,7 +17,8 @@ from .workspace import check_profile
 __all__ = ["check_cluster", "cluster_hosts", "host_list", "job_request", "price", "run_name", "spread"]
 
 
-_PYTHON_OF = {"11": "3.9", "12": "3.9", "13": "3.10", "14": "3.10", "15": "3.11", "16": "3.12", "17": "3.12"}
+_PYTHON_OF = {"9": "3.8", "10": "3.8", "11": "3.9", "12": "3.9", "13": "3.10", "14": "3.10"}
+_PYTHON_OF |= {"15": "3.11", "16": "3.12", "17": "3.12"}
 """Python by the runtime's major version: https://docs.databricks.com/aws/en/release-notes/runtime/"""
 _OWN_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 _SHARED = ("USER_ISOLATION", "DATA_SECURITY_MODE_STANDARD", "LEGACY_TABLE_ACL", "LEGACY_PASSTHROUGH")
@@ -68,6 +69,11 @@ def _check_runtime(runtime: str, whose: str, other_python: bool) -> None:
     Without --other-python, only the same Python version reads the payload.
     """
     python = _PYTHON_OF.get(runtime.partition(".")[0])
+    if python == "3.8":
+        raise InputError(
+            f"{whose} {runtime} has Python {python}, and ranks need Python {OLDEST} or newer: choose a newer "
+            "runtime"
+        )
     if python is not None and python != _OWN_PYTHON and not other_python:
         fitting = _RUNTIME_OF.get(_OWN_PYTHON)
         cure = f"a runtime {fitting} has it" if fitting else f"run the notebook with Python {python}"

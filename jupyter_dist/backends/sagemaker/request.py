@@ -188,8 +188,11 @@ def _hyperparameters(asked: SageMakerOptions, sent: Asked, output: str) -> dict[
 
 
 def _model_dir(asked: SageMakerOptions, sent: Asked, output: str) -> str:
-    """Return the model folder for a TensorFlow script. Under mpirun it is a local folder."""
-    if asked.by_mpi:
+    """Return the model folder for a TensorFlow script.
+
+    The SDK takes a local folder under mpirun, except with smddp.
+    """
+    if asked.by_mpi and asked.distribution != "smddp":
         return _MODEL
     return f"{output.rstrip('/')}/{sent.name}/model"
 

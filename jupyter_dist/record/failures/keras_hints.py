@@ -16,37 +16,55 @@ _ARGUMENTS = {
     "batch_input_shape": "begin the model with keras.Input(batch_shape=…)",
     "distribute": "remove it, and make the model under dist.strategy().scope()",
     "embeddings_layer_names": "remove it",
+    "experimental_aggregate_gradients": "remove it. Keras 3 sums the gradients of a strategy's replicas, and "
+    "Horovod's optimizers average those of the ranks",
     "experimental_run_tf_function": "remove it. Horovod's optimizers need it no more",
     "experimental_steps_per_execution": "write steps_per_execution=",
     "lr": "write learning_rate=",
     "max_queue_size": _LOADING,
     "nb_epoch": "write epochs=",
+    "options": "remove it",
     "period": "write save_freq=, which counts batches: period=N is save_freq=N * steps_per_epoch. With "
     "Lightning, write every_n_epochs=",
+    "reset_metrics": "remove it, and call model.reset_metrics() before the call where the argument was True",
     "sample_weight_mode": "remove it. Keras 3 finds the mode in the shape of sample_weight",
+    "save_format": "remove it. The file's name chooses the format: end it with .keras in save(), and with "
+    ".weights.h5 in save_weights()",
     "target_tensors": "remove it, and give the targets to fit()",
     "use_multiprocessing": _LOADING,
     "workers": _LOADING,
     "write_grads": "remove it",
 }
 """Argument → what to write now."""
-_CLASSES = {"ModelCheckpoint", "TensorBoard"}
-"""Classes of Keras that Python itself refuses to make. Then no frame of Keras is in the traceback."""
+_CLASSES = {"BaseOptimizer", "ModelCheckpoint", "TensorBoard", "TensorFlowTrainer"}
+"""Classes of Keras whose calls Python itself refuses. Then no frame of Keras is in the traceback."""
 _METHODS = {
     "fit_generator": "write fit()",
     "evaluate_generator": "write evaluate()",
     "predict_generator": "write predict()",
+    "predict_proba": "write predict()",
     "predict_classes": "write predict(x).argmax(axis=-1), or predict(x) > 0.5 for one output",
     "multi_gpu_model": "make the model under dist.strategy().scope()",
+    "reset_states": "write reset_state() for a metric. A model lacks it, too: call reset_states() of its "
+    "recurrent layers",
 }
 """Method or function of Keras 2 → what to write now."""
 _OWN_GPU = "remove the lines that choose a GPU, because each rank sees only its own"
 _OF_TENSORFLOW_1 = {
     "ConfigProto": _OWN_GPU,
     "GPUOptions": _OWN_GPU,
+    "estimator": "train a keras.Model with fit() under dist.strategy().scope()",
     "Session": "call functions directly, or use tf.compat.v1.Session",
     "placeholder": "use keras.Input, or tf.compat.v1.placeholder",
 }
+_NAMES = {
+    "CuDNNGRU": "write GRU, which uses cuDNN on a GPU",
+    "CuDNNLSTM": "write LSTM, which uses cuDNN on a GPU",
+    "Reduction": 'write the value as a word: reduction="sum", "sum_over_batch_size" or "none"',
+    "get_session": _OWN_GPU,
+    "set_session": _OWN_GPU,
+}
+"""Name of a module of Keras 2 that is no method or function of a model → what to write now."""
 _MOST = 2000
 """Characters of a message that are read."""
 _OPTIMIZERS = {"Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion", "Nadam", "RMSprop", "SGD"}
@@ -70,7 +88,9 @@ def removed(error: RankError) -> list[str]:
         return []
     of_keras = re.search(r"[\\/]keras[\\/]src[\\/]", text) is not None
     refused = _REFUSED.search(message)
-    if refused is not None and (refused[1] in _CLASSES or (of_keras and refused[1].endswith("Trainer"))):
+    if refused is not None and (
+        refused[1] in _CLASSES or (of_keras and refused[1].endswith(("Trainer", "Model")))
+    ):
         call = refused[1] if refused[2] == "__init__" else refused[2]
         return _arguments(call, [refused[3]])
     unrecognized = _UNRECOGNIZED.search(message)
@@ -85,14 +105,15 @@ def _arguments(call: str, names: list[str]) -> list[str]:
 
 
 def _attribute(kind: str | None, module: str, name: str) -> list[str]:
-    if (
-        name in _METHODS
-        and kind != "NoneType"
-        and (kind or module.partition(".")[0] in ("keras", "tensorflow", "tf_keras"))
-    ):
+    of_keras = module.partition(".")[0] in ("keras", "tensorflow", "tf_keras")
+    if name in _METHODS and kind != "NoneType" and (kind or of_keras):
         return [f"Keras 3 has no {name}(): {_METHODS[name]}"]
+    if name in _NAMES and of_keras:
+        return [f"Keras 3 has no {name}: {_NAMES[name]}"]
     if name in _OF_TENSORFLOW_1 and module.partition(".")[0] == "tensorflow":
         return [f"TensorFlow 2 has no {name}: {_OF_TENSORFLOW_1[name]}"]
+    if (kind or "").endswith("Strategy") and name == "experimental_run_v2":
+        return ["TensorFlow 2 has no experimental_run_v2(): write strategy.run()"]
     if kind in _OPTIMIZERS and name == "lr":
         return ["write optimizer.learning_rate with Keras 3, and optimizer.param_groups[0]['lr'] with torch"]
     return []

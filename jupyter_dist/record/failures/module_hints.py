@@ -49,7 +49,8 @@ def _meant(name: str, places: list[Path]) -> str:
         paths = [str(place) for place in places]
         known = {module.name for module in pkgutil.iter_modules([*sys.path, *paths])}
         known |= set(sys.stdlib_module_names)
-    alike = difflib.get_close_matches(last, [one for one in known if one[:1] != "_"], 1, _ALIKE)
+    others = [one for one in known if one[:1] != "_" and one != last]  # the machine of the notebook has it
+    alike = difflib.get_close_matches(last, others, 1, _ALIKE)
     return ".".join(filter(None, (package, *alike))) if alike else ""
 
 

@@ -24,6 +24,14 @@ ROWS: tuple[Row, ...] = (
         Probe.WRITTEN,
     ),
     Row(
+        "numpy",
+        ("_core",),
+        ("worker/pickling/unpickling",),
+        Missing.OFF,
+        "Loading arrays of numpy 2 with numpy 1",
+        Probe.SOME_BUILDS,
+    ),
+    Row(
         "pandas._config.config",
         ("_registered_options", "_global_config"),
         ("worker/settings/libraries/numeric",),

@@ -65,6 +65,8 @@ class Row:
     since: tuple[int, int] = (3, 9)
     until: tuple[int, int] = (4, 0)
     """The first Python that has the names, and the first Python without them. For the standard library."""
+    public: str = ""
+    """The public name in the module that came with the names. An older version lacks all, and needs none."""
 
     @property
     def library(self) -> str:
@@ -83,6 +85,8 @@ class Row:
         itself, if its import has not ended yet.
         """
         if not self.applies or self.probe is Probe.SOME_BUILDS:
+            return []
+        if self.public and not _has(importlib.import_module(self.module), self.public, ()):
             return []
         if self.probe is Probe.MODULE:
             return [] if is_there(self.module) else [self.module]

@@ -85,6 +85,7 @@ ROWS: tuple[Row, ...] = (
         "Sending a compiled module of torch",
         Probe.WRITTEN,
         cure="call torch.compile inside the cell",
+        public="Module.compile",
     ),
     Row(
         "torch._dynamo",

@@ -183,7 +183,7 @@ def _digest(batch: Any) -> str:
         if leaf.device.type != "cpu" or leaf.layout is not torch.strided:
             return ""
         data = leaf.detach().reshape(-1)
-        data = data[:: max(1, data.nbytes // _HASHED)].contiguous().view(torch.uint8)
+        data = data[:: max(1, data.numel() * data.element_size() // _HASHED)].contiguous().view(torch.uint8)
         digest.update(str(tuple(leaf.shape)).encode() + bytes(data.numpy()))
         found = True
     return digest.hexdigest() if found else ""

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..host.machine import cores
 from ..patching import unwrap, wrap
+from ..steps.torch import bind_torch, is_compiling
 from . import files, foreign, mentions_ranks, report, safely, world_size
 from .losses import Backward
 from .torch_data import Batches
@@ -28,18 +29,20 @@ _LARGEST = 50_000_000
 
 def patch(torch: ModuleType) -> None:
     """Observe batches, losses, steps and saved files. `torch`: the package, after its import."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook
+    from torch.optim import optimizer  # torch 1.13 removes the attribute, and this import finds the module
 
-    compiling: Callable[[], bool] = torch.compiler.is_compiling
-    batches, losses, steps = _fresh(torch, compiling)
-    steps.hook = register_optimizer_step_post_hook(steps.take)
+    if not hasattr(optimizer, "register_optimizer_step_post_hook"):
+        return  # torch 1.13. A note of steps/torch.py says so.
+    bind_torch()
+    batches, losses, steps = _fresh(torch)
+    steps.hook = optimizer.register_optimizer_step_post_hook(steps.take)
 
     plain = torch.Tensor
 
     def backward(original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(self: Any, *args: Any, **options: Any) -> Any:
             # A subclass, such as a DTensor, may ask other ranks for its value. A loss is one number.
-            if type(self) is plain and not args and not compiling():
+            if type(self) is plain and not args and not is_compiling():
                 if losses.looks:
                     losses.take(self)
                 if batches.follows:
@@ -54,7 +57,7 @@ def patch(torch: ModuleType) -> None:
     if foreign("worker/hints/torch_training", "same-data", "set-epoch", "own-model", "weights"):
         _patch_data(torch.utils.data, batches)
     if torch.distributed.is_available():
-        _patch_ddp(torch, batches, steps, compiling)
+        _patch_ddp(torch, batches, steps)
         _count_messages(torch, steps)
     files.patch_torch(torch)
 
@@ -62,7 +65,7 @@ def patch(torch: ModuleType) -> None:
 _observers: tuple[Batches, Backward, _Steps] | None = None
 
 
-def _fresh(torch: ModuleType, compiling: Callable[[], bool]) -> tuple[Batches, Backward, _Steps]:
+def _fresh(torch: ModuleType) -> tuple[Batches, Backward, _Steps]:
     """Return this process's observers, without what they have seen in the last cell of a session.
 
     `wrap` replaces each function once, so all cells of a session need the same objects.
@@ -71,7 +74,7 @@ def _fresh(torch: ModuleType, compiling: Callable[[], bool]) -> tuple[Batches, B
     precise = frozenset({torch.float32, torch.float64, torch.bfloat16})
     if _observers is None:
         batches = Batches()
-        _observers = batches, Backward(precise), _Steps(compiling, batches)
+        _observers = batches, Backward(precise), _Steps(batches)
         return _observers
     batches, losses, steps = _observers
     batches.on_follow(False)
@@ -79,7 +82,7 @@ def _fresh(torch: ModuleType, compiling: Callable[[], bool]) -> tuple[Batches, B
         steps.remove_hook()
     batches.__init__()  # type: ignore[misc]  # the replaced functions have references to the objects
     losses.__init__(precise)  # type: ignore[misc]
-    steps.__init__(compiling, batches)  # type: ignore[misc]
+    steps.__init__(batches)  # type: ignore[misc]
     return _observers
 
 
@@ -117,12 +120,12 @@ def _patch_data(data: ModuleType, batches: Batches) -> None:
     wrap(data.DistributedSampler, "__iter__", sampled)
 
 
-def _patch_ddp(torch: ModuleType, batches: Batches, steps: _Steps, compiling: Callable[[], bool]) -> None:
+def _patch_ddp(torch: ModuleType, batches: Batches, steps: _Steps) -> None:
     learns = torch.is_grad_enabled
 
     def forward(original: Callable[..., Any]) -> Callable[..., Any]:
         def forward(self: Any, *inputs: Any, **named: Any) -> Any:
-            if not compiling() and self.training and learns():
+            if not is_compiling() and self.training and learns():
                 batches.forward(self, inputs, named)
             return original(self, *inputs, **named)
 
@@ -157,8 +160,8 @@ def _count_messages(torch: ModuleType, steps: _Steps) -> None:
 class _Steps:
     """The steps of the first optimizer of a rank."""
 
-    def __init__(self, compiling: Callable[[], bool], batches: Batches) -> None:
-        self._compiling, self._batches = compiling, batches
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches
         self._first: weakref.ref[Any] | None = None
         self._steps = 0
         self.wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -174,7 +177,7 @@ class _Steps:
 
     def take(self, optimizer: Any, args: Any, options: Any) -> None:
         """Look at one step. The signature is that of torch's hooks."""
-        if self._steps >= _ALONE_WITH_GROUP or self._compiling():
+        if self._steps >= _ALONE_WITH_GROUP or is_compiling():
             return
         if self._first is None:
             self._first = weakref.ref(optimizer)

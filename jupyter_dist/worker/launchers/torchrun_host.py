@@ -17,6 +17,13 @@ ROUND = "JUPYTER_DIST_ROUND"
 
 def main() -> None:
     """Run torchrun."""
+    import torch
+
+    if not hasattr(torch, "compile"):
+        raise SystemExit(
+            f"torchrun of torch {torch.__version__} lacks arguments such as --local-addr. Use --backend ssh, "
+            "or hosts with torch 2.0 or newer."
+        )
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler as Handler
     from torch.distributed.run import main as torchrun
 

@@ -264,7 +264,7 @@ class ByName:
             return NotImplemented
         self._named(module)
         made = obj.__reduce_ex__(5)
-        plain = made[0].__name__ == "__newobj__" and not any(made[3:])
+        plain = type(made) is tuple and made[0].__name__ == "__newobj__" and not any(made[3:])
         if not plain or hasattr(obj, "__setstate__"):
             return NotImplemented
         state = made[2] if len(made) > 2 else None

@@ -298,8 +298,9 @@ def _stub(shape: tuple[Any, ...], place: Any) -> types.CodeType:
     """Return code that raises an error which names the function."""
     name, variables = shape[0], shape[-1]
     is_library = place is not None and len(place) == len(_InLibrary._fields)
-    where = f" of the library {place[0]}" if is_library else ""
-    why = f"{name}(){where} has no source text that this Python can compile. {_versions()}."
+    why = f"{name}() has no source text that this Python can compile. {_versions()}."
+    if is_library:
+        why = f"{name}() is not in this process's version of {place[0]}. Call it in the cell itself."
     names = [variable for variable in variables if variable.isidentifier()]
     own = name if name.isidentifier() else "function"
     lines = ["def around():", *(f"    {variable} = None" for variable in names)]

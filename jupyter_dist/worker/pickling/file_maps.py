@@ -24,7 +24,7 @@ from typing import Any
 
 from ..output import events
 
-__all__ = ["NO_MAPS", "FileMap", "FileMaps", "reduce_array", "reduce_arrow_buffer"]
+__all__ = ["NO_MAPS", "FileMap", "FileMaps", "reduce_array", "reduce_arrow_buffer", "untyped_storage"]
 
 _READ_ONLY_FROM = 1 << 20
 """The size from which a read-only mapping travels as a reference. A smaller copy is cheaper."""
@@ -249,4 +249,11 @@ def _mapped_storage(mapped: Any, offset: int, size: int) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of memory that cannot be written to, as in the notebook
         memory = memoryview(mapped)[offset : offset + size]
-        return torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
+        return untyped_storage(torch.frombuffer(memory, dtype=torch.uint8))
+
+
+def untyped_storage(tensor: Any) -> Any:
+    """Return a tensor's storage. torch 1.13 has another name for it."""
+    if hasattr(tensor, "untyped_storage"):
+        return tensor.untyped_storage()
+    return tensor.storage().untyped()

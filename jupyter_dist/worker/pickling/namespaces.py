@@ -166,7 +166,8 @@ def _globals_of(name: str, copy: dict[str, Any] | None) -> dict[str, Any]:
     try:
         return importlib.import_module(name).__dict__
     except ModuleNotFoundError as error:
-        if copy is None and is_foreign() and other_pythons.is_of_python(name):
+        of_other_version = other_pythons.is_of_python(name) or error.name != name.partition(".")[0]
+        if copy is None and is_foreign() and of_other_version:
             return {"__name__": name}  # its functions have no code here either
         if copy is None or not f"{name}.".startswith(f"{error.name}."):
             raise

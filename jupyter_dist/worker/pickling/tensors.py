@@ -68,6 +68,7 @@ class Tensors:
         self.shared = 0
         new_dtypes = getattr(getattr(self._torch, "storage", None), "_new_dtypes", set)
         self._untyped_dtypes = frozenset(new_dtypes())
+        self._storages: dict[tuple[int, int], Any] = {}
 
     def are(self, kind: type) -> bool:
         """Return whether `reduce` handles objects of a class."""
@@ -81,8 +82,10 @@ class Tensors:
         if kind is torch.UntypedStorage:
             return self.reduce_storage(obj)
         if kind is torch.storage.TypedStorage:
-            foreign_names.require("worker/pickling/tensors")
-            return _typed_storage, (obj._untyped_storage, obj.dtype)
+            if hasattr(torch.Tensor, "untyped_storage"):
+                foreign_names.require("worker/pickling/tensors")
+                return _typed_storage, (self._one(obj._untyped_storage), obj.dtype)
+            return _typed_storage, (self._one(obj.untyped()), obj.dtype)  # torch 1.13
         self.on_gpu += bool(obj.is_cuda)
         if kind is torch.Tensor and obj.dtype in self._untyped_dtypes:
             rebuild, (first, *rest) = obj.__reduce_ex__(5)
@@ -94,9 +97,15 @@ class Tensors:
             return maker, arguments, [obj.grad, *state[:1]], None, None, _set_gradient
         return NotImplemented
 
+    def _one(self, storage: Any) -> Any:
+        """Return the object that stands for a storage's memory. torch before 2.1 makes a new one each time.
+
+        pickle has one entry for each object. So tied weights stay tied, and views stay views.
+        """
+        size = storage.nbytes() if storage.device.type == "cpu" else 0
+        return self._storages.setdefault((storage.data_ptr(), size), storage) if size else storage
+
     def reduce_storage(self, storage: Any) -> Any:
-        # torch has one object for each storage, and pickle one entry for each object. So tied weights stay
-        # tied, and views stay views.
         if storage.device.type == "cuda":
             return _cuda_storage, (storage.cpu(),)
         if storage.device.type != "cpu":
@@ -130,13 +139,15 @@ def _storage(buffer: Any) -> Any:
 
     if buffer is None:
         return torch.UntypedStorage(0)
-    return torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage()
+    return file_maps.untyped_storage(torch.frombuffer(buffer, dtype=torch.uint8))
 
 
 def _typed_storage(storage: Any, dtype: Any) -> Any:
     import torch
 
-    return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
+    if hasattr(torch.Tensor, "untyped_storage"):
+        return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
+    return torch.storage.TypedStorage(wrap_storage=storage, dtype=dtype)  # torch 1.13
 
 
 def _set_gradient(tensor: Any, state: list[Any]) -> None:

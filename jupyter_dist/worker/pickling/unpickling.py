@@ -58,9 +58,15 @@ class Unpickler(pickle.Unpickler):
     """An unpickler that also finds modules under the names in older results, or in other Pythons."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if is_foreign():
-            return other_pythons.found(present(module), name, super().find_class)
-        return super().find_class(present(module), name)
+        try:
+            if is_foreign():
+                return other_pythons.found(present(module), name, super().find_class)
+            return super().find_class(present(module), name)
+        except ModuleNotFoundError:
+            package, of_numpy_2, rest = module.partition("numpy._core")
+            if package or not of_numpy_2:
+                raise
+            return super().find_class(f"numpy.core{rest}", name)  # numpy 1, which has the same functions
 
 
 class Loading:

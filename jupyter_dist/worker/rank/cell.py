@@ -183,7 +183,15 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
         _ahead.clear()  # they may say which warnings of the compiler are errors
     notebook_settings.before_names(settings)
     load = payload.load if kept is None else kept.load
-    names = load(run_folder / layout.PAYLOAD, main=main.__dict__, header=header)
+    try:
+        names = load(run_folder / layout.PAYLOAD, main=main.__dict__, header=header)
+    finally:  # if a library cannot load an object of another version, the note says why
+        if header.get("libraries"):
+            from . import library_versions
+
+            differing = library_versions.note(header["libraries"])
+            if differing is not None:
+                writer.note(differing)
     for name in header["submodules"]:
         with contextlib.suppress(Exception):  # the code that needs the module reports the error
             importlib.import_module(name)

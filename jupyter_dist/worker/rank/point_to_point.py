@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from ..patching import wrap_copies
+from ..steps.torch import bind_torch, is_compiling
 from . import calls
 
 __all__ = ["patch", "root_of"]
@@ -32,6 +33,7 @@ _rooted: list[tuple[str, int]] = []
 
 def patch(module: ModuleType) -> None:
     """Record the calls. `module`: torch.distributed.distributed_c10d."""
+    bind_torch()
     for name in _PEERS:
         wrap_copies(module, name, lambda original: _peered(module, original))
     wrap_copies(module, "send", _sending)
@@ -49,7 +51,7 @@ def _peered(module: ModuleType, original: Callable[..., Any]) -> Callable[..., A
     rank_of = _global_rank(module, original, *_PEERS[original.__name__])
 
     def call(*args: Any, **options: Any) -> Any:
-        if _compiling():
+        if is_compiling():
             return original(*args, **options)
         noted = None
         with contextlib.suppress(Exception):  # torch says what is wrong with the arguments
@@ -91,7 +93,7 @@ def _with_root(module: ModuleType, original: Callable[..., Any]) -> Callable[...
     rank_of = _global_rank(module, original, *_ROOTS[name])
 
     def call(*args: Any, **options: Any) -> Any:
-        if _compiling():
+        if is_compiling():
             return original(*args, **options)
         root = None
         with contextlib.suppress(Exception):  # torch says what is wrong with the arguments
@@ -104,13 +106,6 @@ def _with_root(module: ModuleType, original: Callable[..., Any]) -> Callable[...
             _rooted.remove(entry)
 
     return call
-
-
-def _compiling() -> bool:
-    """Return whether torch.compile reads this code. It then sees only the original function."""
-    import torch
-
-    return torch.compiler.is_compiling()  # type: ignore[no-any-return]
 
 
 def _global_rank(

@@ -15,7 +15,14 @@ from ..output import events
 from ..patching import wrap, wrap_copies
 from . import Part, Source, add_meter, load, mark, timed, trains_here
 
-__all__ = ["patch_collectives", "patch_ddp", "patch_loader", "patch_optimizer"]
+__all__ = [
+    "bind_torch",
+    "is_compiling",
+    "patch_collectives",
+    "patch_ddp",
+    "patch_loader",
+    "patch_optimizer",
+]
 
 _COLLECTIVES = (
     *("all_gather", "all_gather_into_tensor", "all_gather_object", "all_gather_single", "all_reduce"),
@@ -36,8 +43,16 @@ def patch_optimizer(module: ModuleType) -> None:
 
     If several optimizers take turns, as in a GAN, the steps of the first one count.
     """
-    _bind_torch()
+    bind_torch()
     if getattr(module, "_jupyter_dist_steps", False):
+        return
+    if not hasattr(module, "register_optimizer_step_pre_hook"):
+        writer = events.writer()
+        if writer is not None:
+            writer.note(
+                f"torch {_torch.__version__} does not report an optimizer's steps. So run.profile has "
+                "only the steps of dist.log and dist.progress, and the training is not searched for mistakes."
+            )
         return
     steps = _OptimizerSteps()
     module.register_optimizer_step_pre_hook(steps.begin)
@@ -54,11 +69,11 @@ class _OptimizerSteps:
         """Whether a step has begun. Horovod's optimizer calls the step of another class within its own."""
 
     def begin(self, optimizer: Any, args: Any, options: Any) -> None:
-        if not _torch.compiler.is_compiling():
+        if not is_compiling():
             self._pending = True
 
     def end(self, optimizer: Any, args: Any, options: Any) -> None:
-        if not self._pending or _torch.compiler.is_compiling():
+        if not self._pending or is_compiling():
             return
         self._pending = False
         if id(optimizer) != self._counted:
@@ -73,7 +88,7 @@ class _OptimizerSteps:
 
 def patch_loader(module: ModuleType) -> None:
     """Time the batches of each DataLoader. `module`: torch.utils.data.dataloader."""
-    _bind_torch()
+    bind_torch()
     wrap(module.DataLoader, "__iter__", lambda original: timed(original, Part.DATA))
     if _lacks_names(module):
         return
@@ -95,10 +110,10 @@ def _next(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def patch_collectives(module: ModuleType) -> None:
     """Time the collectives that Python code calls. `module`: torch.distributed.distributed_c10d."""
-    _bind_torch()
+    bind_torch()
     for name in _COLLECTIVES:
         if hasattr(module, name):
-            wrap_copies(module, name, lambda original: timed(original, Part.COLLECTIVES, _compiling))
+            wrap_copies(module, name, lambda original: timed(original, Part.COLLECTIVES, is_compiling))
 
 
 def patch_ddp(module: ModuleType) -> None:
@@ -106,7 +121,7 @@ def patch_ddp(module: ModuleType) -> None:
 
     DDP measures the communication of its backward pass itself. What overlaps with computation is no wait.
     """
-    _bind_torch()
+    bind_torch()
     if _lacks_names(module):
         return
     add_meter(_ddp.read)
@@ -115,7 +130,7 @@ def patch_ddp(module: ModuleType) -> None:
     wrap(
         module.DistributedDataParallel,
         "_sync_buffers",
-        lambda original: timed(original, Part.COLLECTIVES, _compiling),
+        lambda original: timed(original, Part.COLLECTIVES, is_compiling),
     )
 
 
@@ -202,14 +217,21 @@ class _DdpMeter:
 _ddp = _DdpMeter()
 
 
-def _bind_torch() -> None:
+def bind_torch() -> None:
+    """Look torch up for `is_compiling`."""
     global _torch
     _torch = sys.modules["torch"]  # its import may not have ended
 
 
-def _compiling() -> bool:
-    """Return whether torch.compile reads this code. It replaces the call by a constant."""
-    return _torch.compiler.is_compiling()  # type: ignore[no-any-return]
+def is_compiling() -> bool:
+    """Return whether torch.compile reads this code. It replaces the call by a constant.
+
+    torch before 2.1 has no such function. There, torch.compile reads our code, too.
+    """
+    try:
+        return _torch.compiler.is_compiling()  # type: ignore[no-any-return]
+    except AttributeError:
+        return False
 
 
 def _lacks_names(module: ModuleType) -> bool:

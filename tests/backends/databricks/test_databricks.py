@@ -154,10 +154,18 @@ def test_a_runtime_with_another_python_is_refused(monkeypatch: pytest.MonkeyPatc
 
 def test_with_the_flag_a_runtime_may_have_another_python() -> None:
     given = {"volume": VOLUME, "host": "https://x.com", "new_cluster": True, "node_type": "m5.large"}
-    for runtime in ("14.3.x-cpu-ml-scala2.12", "15.4.x-cpu-ml-scala2.12", "16.4.x-cpu-ml-scala2.12"):
+    for runtime in (
+        "11.3.x-cpu-ml-scala2.12",
+        "12.2.x-cpu-ml-scala2.12",
+        "14.3.x-cpu-ml-scala2.12",
+        "15.4.x-cpu-ml-scala2.12",
+        "16.4.x-cpu-ml-scala2.12",
+    ):
         Databricks().check(1, {**given, "runtime": runtime, "other_python": True})
         found = {"cluster_name": "team", "spark_version": runtime, "num_workers": 2}
         assert cluster_hosts(found, 2, other_python=True) == (1, 1)
+    with pytest.raises(InputError, match=r"10\.4\..* has Python 3\.8, and ranks need Python 3\.9 or newer"):
+        Databricks().check(1, {**given, "runtime": "10.4.x-cpu-ml-scala2.12", "other_python": True})
 
 
 def test_ranks_are_spread_over_the_workers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import io
 import json
@@ -106,6 +107,9 @@ def test_a_dry_run_prints_all_that_would_be_sent(tmp_path: Path) -> None:
     assert json.loads(json.dumps(told)) == told
     again = SageMaker().request(job, 1)
     assert again == told, "pure"
+    named = dataclasses.replace(job, options={**job.options, "base_job_name": "mnist"})
+    request = SageMaker().request(named, 1)["create_training_job"]
+    assert request["TrainingJobName"] == f"mnist-{job.id}-1", "the SDK has a time in place of the run's id"
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(code_archive()))) as archive:
         assert archive.getnames() == ["jupyter_dist_host.py", "jupyter_dist_courier.py"], "at the top level"
 

@@ -217,6 +217,12 @@ def test_what_is_asked_is_what_the_service_takes(plane: SageMakerPlane) -> None:
             "'x' is set by both --hyperparameters and --tune",
         ),
         ("choice(1,'1')", {}, {}, "two of these values are the same text"),
+        (
+            "uniform(0,1)",
+            {"base_job_name": "mnist"},
+            {},
+            "--base-job-name works only with training jobs.*Use --job-name",
+        ),
         ("uniform(0,1)", {"keep_alive": 600}, {}, "--keep-alive works only with training jobs"),
         ("int(1,20)", {}, {"strategy": "grid"}, "tries the whole grid, which has 20 points"),
         (

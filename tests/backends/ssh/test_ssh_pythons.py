@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +39,10 @@ def scaled(by):
 
 treble = scaled(3)
 settings = Settings(0.1, [1, 2])
+---
+import toolbox
+
+part = toolbox.Part()
 """
 CELL = """
 import sys
@@ -45,8 +51,12 @@ import jupyter_dist as dist
 print("here", dist.rank())
 settings.layers.append(dist.rank())
 made = lambda x: (x, settings.depth)
-sys.version_info[:2], treble(dist.rank()), settings, made, Settings
+sys.version_info[:2], treble(dist.rank()), settings, made, Settings, part.version
 """
+
+
+TOOLBOX = "mkdir -p $0; echo \"__version__ = '$1'\nclass Part: version = __version__\" > $0/toolbox.py"
+"""Makes a library in a folder."""
 
 
 @pytest.fixture(scope="module")
@@ -64,21 +74,30 @@ def line(hosts: Hosts, python: object) -> str:
 
 
 @pytest.mark.parametrize("minor", OTHERS)
-def test_a_cell_runs_on_hosts_with_another_python(kernel: Kernel, hosts: Hosts, minor: str) -> None:
+def test_a_cell_runs_on_hosts_with_another_python(
+    kernel: Kernel, hosts: Hosts, minor: str, tmp_path: Path
+) -> None:
+    """The hosts' version of a library loads what the notebook's has pickled, and a note names both."""
     python = other_python(minor)
     kernel.run("%load_ext jupyter_dist")
+    own, there = f"{tmp_path}/site-packages", f"{tmp_path}/lib"  # another Python leaves out the first one
+    subprocess.run(["sh", "-c", TOOLBOX, own, "1.0+cpu"], check=True)
+    for name in ("h1", "h2"):
+        hosts.exec(name, ["sh", "-c", TOOLBOX, there, "2.0"])
+    kernel.run(f"import sys\nsys.path[:0] = {[own, there]}")
     for cell in CELLS.split("---\n"):
         kernel.run(cell)
-    kernel.run(f"{line(hosts, python)}\n{CELL}")
+    shown = kernel.run(f"{line(hosts, python)}\n{CELL}").text
+    assert "other versions of libraries than the notebook: toolbox 2.0 (notebook: 1.0+cpu)." in shown
     seen = kernel.run(
         "found = list(run.results)\n"
-        "print([f[0] for f in found], [f[1] for f in found], [f[2] for f in found])\n"
+        "print([f[0] for f in found], [f[1] for f in found], [f[2] for f in found], [f[5] for f in found])\n"
         "print(found[1][3](5), found[0][4] is Settings, found[1][2] > found[0][2], run.log(1).split())"
     ).stdout.splitlines()
-    own = tuple(map(int, minor.split(".")))
+    theirs = tuple(map(int, minor.split(".")))
     texts = [["0", "0"], ["3", "-1"]]
-    shown = [f"Settings(rate=0.1, layers=[1, 2, {rank}], mode=<Mode.FIT: 'fit'>)" for rank in (0, 1)]
-    assert seen[0] == f"{[own, own]} {texts} [{', '.join(shown)}]"
+    told = [f"Settings(rate=0.1, layers=[1, 2, {rank}], mode=<Mode.FIT: 'fit'>)" for rank in (0, 1)]
+    assert seen[0] == f"{[theirs, theirs]} {texts} [{', '.join(told)}] ['2.0', '2.0']"
     assert seen[1] == "(5, 3) True True ['here', '1']"
 
 

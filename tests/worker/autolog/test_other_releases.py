@@ -11,10 +11,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from jupyter_dist.processes.rank_processes import PACKAGE_ROOT
+from jupyter_dist.worker.launchers import torchrun_host
+from jupyter_dist.worker.output import events
+from jupyter_dist.worker.steps import torch as of_steps
 
 _RANKS = """
 import json, os, sys
@@ -373,3 +377,31 @@ def test_another_release_costs_curves_and_a_note_but_no_training(
     notes = [line for line in told if line.startswith("NOTE: ")]
     assert any(f"cannot log metrics of {named} automatically here" in note for note in notes)
     assert len(set(notes)) == len(notes), "each is told once"
+
+
+@pytest.fixture
+def torch_1_13(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A torch without what torch 2 has got."""
+    torch = ModuleType("torch")
+    torch.__version__ = "1.13.1"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(of_steps, "_torch", None)
+    return torch
+
+
+def test_without_hooks_of_optimizers_training_continues_with_a_note(
+    torch_1_13: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    writer = SimpleNamespace(note=notes.append)
+    monkeypatch.setattr(events, "writer", lambda: writer)
+    of_steps.patch_optimizer(ModuleType("torch.optim.optimizer"))
+    assert [note.partition(" So ")[0] for note in notes] == [
+        "torch 1.13.1 does not report an optimizer's steps."
+    ]
+    assert not of_steps.is_compiling()
+
+
+def test_torchrun_of_torch_1_13_is_refused(torch_1_13: ModuleType) -> None:
+    with pytest.raises(SystemExit, match=r"^torchrun of torch 1\.13\.1 lacks .* Use --backend ssh, or hosts"):
+        torchrun_host.main()

@@ -253,6 +253,11 @@ class TestProbe:
         row = self.row("Kind", "Kind._there", "Kind._gone", "_Other")
         assert row.lacking() == ["library_of_test.Kind._gone", "library_of_test._Other"]
 
+    def test_of_names_that_came_with_a_public_one(self, library: Path) -> None:
+        """An older version that has none of them needs none."""
+        assert self.row("Kind._gone", public="Kind.compile").lacking() == []
+        assert self.row("Kind._gone", public="Kind").lacking() == ["library_of_test.Kind._gone"]
+
     def test_of_parameters(self, library: Path) -> None:
         """By names, without looking at annotations, which may name what is not there."""
         assert self.row("Kind._there", takes={"Kind._there": ("self", "num_nodes")}).lacking() == []

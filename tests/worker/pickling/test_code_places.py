@@ -16,7 +16,7 @@ import pytest
 
 from jupyter_dist.capture.payload_builder import capture_cell
 from jupyter_dist.worker import payload
-from jupyter_dist.worker.pickling import code_places
+from jupyter_dist.worker.pickling import code_places, namespaces
 from jupyter_dist.worker.pickling.unpickling import Writer, loading
 
 Load = Callable[[str, str], dict[str, Any]]
@@ -138,6 +138,17 @@ def test_a_syntax_that_this_python_does_not_know_is_named_with_its_line() -> Non
     ):
         code_places._code_at(b"x", b"", AT, ("f", 0, 0, 0, 0, (), ()))
     assert (told.value.filename, told.value.lineno) == (FILE, 4)
+
+
+def test_a_function_that_another_version_of_a_library_lacks_fails_only_when_it_is_called() -> None:
+    place = ("cloudpickle.gone", "f", 0, 1)
+    with loading(None, writer=writer("")):
+        code = code_places._code_at(b"x", b"", place, ("f", 0, 0, 0, 0, (), ()))
+        space = namespaces._globals_of("cloudpickle.gone", None)
+        with pytest.raises(ModuleNotFoundError):
+            namespaces._globals_of("no_such_package.module", None)
+    with pytest.raises(RuntimeError, match=r"^f\(\) is not in this process.s version of cloudpickle\.gone"):
+        types.FunctionType(code, space)()
 
 
 def test_code_that_only_resembles_the_function_is_not_used() -> None:

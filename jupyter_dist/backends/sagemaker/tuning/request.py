@@ -78,6 +78,11 @@ def check_search(search: Search, asked: SageMakerOptions) -> None:
         raise InputError(
             f"--job-name: a tuning job's name has at most {_LONGEST_NAME} characters. Shorten it"
         )
+    if asked.base_job_name != SageMakerOptions.model_fields["base_job_name"].default:
+        raise InputError(
+            "--base-job-name works only with training jobs, because the names of a tuning job's training "
+            "jobs begin with its own name. Use --job-name"
+        )
     if asked.keep_alive:
         raise InputError(
             "--keep-alive works only with training jobs, because a tuning job keeps its own "
