@@ -128,7 +128,7 @@ class _Code:
 
 def _of_cell(source: str, namespace: dict[str, Any], origin: Origin) -> _Code:
     def choose(plan: Plan, about: Mapping[str, Any]) -> Choice:
-        where = session_names.Where(plan.run.session or "", about, is_here(plan))
+        where = session_names.Where(plan.run.session or "", about, is_here(plan), origin.notebook)
         return session_names.choose(source, origin.label, origin.flags, namespace, where)
 
     def capture(plan: Plan, choice: Choice) -> Any:
@@ -177,7 +177,7 @@ def call_in_session(
     main = sys.modules["__main__"].__dict__
 
     def choose(plan: Plan, about: Mapping[str, Any]) -> Choice:
-        where = session_names.Where(plan.run.session or "", about, is_here(plan))
+        where = session_names.Where(plan.run.session or "", about, is_here(plan), origin.notebook)
         choice = session_names.choose_for_call((fn, args, dict(kwargs)), main, where)
         if assigned is not None:
             choice.seen.update(session_names.seen_value(assigned, main, where))

@@ -119,6 +119,40 @@ def test_a_name_that_a_cell_has_assigned_belongs_to_the_ranks(notebook: Notebook
     assert "note:" not in notebook.printed
 
 
+def of_notebook(notebook: Notebook, path: str, code: str) -> None:
+    """Let the next cells be those of the notebook with this path, after this code of its own."""
+    notebook.plain(f"__vsc_ipynb_file__ = {path!r}\n{code}")
+
+
+def test_each_cell_uses_the_values_of_its_own_notebook(notebook: Notebook) -> None:
+    of_notebook(notebook, "a.ipynb", "lr = 1\ndef f(): return lr")
+    assert notebook.results("import time, pathlib; f()", "--session -np 1") == [1]
+    of_notebook(notebook, "b.ipynb", "lr = 2")
+    assert notebook.results("f(), lr") == [(2, 2)]
+    of_notebook(notebook, "a.ipynb", "lr = 1")
+    assert notebook.results("f(), lr") == [(1, 1)]
+    gate = Path("gate").absolute()
+    of_notebook(notebook, "b.ipynb", "lr = 2")
+    waits = f"while not pathlib.Path({str(gate)!r}).exists(): time.sleep(0.01)\nlr"
+    first = notebook.cell(waits, "--session --detach")
+    of_notebook(notebook, "a.ipynb", "lr = 1")
+    second = notebook.cell("lr", "--session --detach")
+    gate.touch()
+    assert list(first.wait().results) == [2]
+    assert list(second.wait().results) == [1], "the cell before it has replaced the value of its notebook"
+
+
+def test_each_notebook_gets_one_note_on_its_own_change(notebook: Notebook) -> None:
+    of_notebook(notebook, "a.ipynb", "lr = 1; seen = [1]")
+    notebook.cell("lr = lr + 1; seen.append(2)", "--session -np 1")
+    for path, value, notes in (("b", 60, 2), ("a", 1, 0), ("b", 60, 0), ("a", 50, 1), ("b", 60, 0)):
+        code = "seen = ['b']" if path == "b" else "seen = [1]"
+        of_notebook(notebook, f"{path}.ipynb", f"lr = {value}; {code}")
+        run = notebook.cell("lr, seen")
+        assert list(run.results) == [(2, [1, 2])]
+        assert (notebook.printed + run.log()).count(TAKEN) == notes, (path, value)
+
+
 def test_an_assignment_that_has_not_run_leaves_the_name_to_the_notebook(notebook: Notebook) -> None:
     notebook.plain("bs = 8; x = 1; same = 3; both = 4")
     notebook.fails("1 / 0\nbs = bs * 2", "--session -np 1")

@@ -7,31 +7,41 @@ the supervisor refuses the cell, and the kernel asks.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...folder import write_json
 from ...worker.session import place
+from .cell import Request
 from .ranks import Ranks
 
 __all__ = ["KnownNames"]
 
 
 class KnownNames:
-    """The names of a session. `path`: its folder. `session`: its id."""
+    """The names of a session.
 
-    def __init__(self, path: Path, session: str, ranks: Ranks) -> None:
+    `path`: its folder. `session`: its id. `unfinished`: returns the cells that run or wait.
+    """
+
+    def __init__(
+        self, path: Path, session: str, ranks: Ranks, unfinished: Callable[[], Collection[Request]]
+    ) -> None:
         self._file, self._session, self._ranks = path / place.NAMES, session, ranks
-        self._seen: dict[str, str] = {}
-        """Digests of the notebook's values of names that belong to the ranks, when a cell last used them."""
+        self._unfinished = unfinished
+        self._seen: dict[str, dict[str, str]] = {}
+        """For each notebook, digests of its values of names that belong to ranks, as a cell last used them.
+
+        The path of a notebook may be unknown: an empty text.
+        """
         self._number = 0
         self._written: Mapping[str, Any] | None = None
         """The content of the file; None if the last write failed."""
 
-    def see(self, digests: Mapping[str, str]) -> None:
-        """Note the digests that a kernel has sent with a cell."""
-        self._seen.update(digests)
+    def see(self, notebook: str | None, digests: Mapping[str, str]) -> None:
+        """Note the digests that a kernel has sent with a cell of this notebook."""
+        self._seen.setdefault(notebook or "", {}).update(digests)
 
     def forget(self) -> None:
         self._seen.clear()
@@ -47,9 +57,22 @@ class KnownNames:
         return {
             "names": self._ranks.all[0].names,
             "owned": [] if anew else sorted(self._ranks.owned()),
-            "sent": {} if anew else self._ranks.sent(ranks),
-            "seen": dict(self._seen),
+            "sent": {} if anew else self._sent(ranks),
+            "seen": {notebook: dict(digests) for notebook, digests in self._seen.items()},
             "uses": {} if anew else self._ranks.uses(ranks),
+        }
+
+    def _sent(self, ranks: Collection[int]) -> dict[str, str]:
+        """Return the digests of the notebook's values that these ranks still have when the next cell begins.
+
+        The next cell sends a name again that an unfinished cell replaces.
+        """
+        coming = [request.sent for request in self._unfinished()]
+        found = self._ranks.sent(ranks)
+        return {
+            name: value
+            for name, value in found.items()
+            if all(sent.get(name, value) == value for sent in coming)
         }
 
     def write(self) -> None:

@@ -80,7 +80,7 @@ class Server:
         self._present: CellRun | None = None
         self._idle_since = time.time()
         self._beaten = 0.0
-        self._names = KnownNames(path, self._id, self.ranks)
+        self._names = KnownNames(path, self._id, self.ranks, self._unfinished)
         self._next = NextFolder(path, job.world_size, here=self.ranks.processes.here)
         self.write()
 
@@ -93,10 +93,12 @@ class Server:
     def take(self, folder: RunFolder, job: Job, lock: Lock, message: Mapping[str, Any]) -> None:
         """Take a cell into the queue."""
         self._cells.add(folder.id)
-        self._names.see(message.get("seen", {}))
+        self._names.see(job.notebook, message.get("seen", {}))
         request = Request.of(folder, job, self.job.world_size, message)
-        fileno, recovery, ahead = self._connections.fileno(), self._recovery, self._ahead()
+        fileno, recovery = self._connections.fileno(), self._recovery
         caller = CellCaller(request, self.ranks, self.look, fileno, recovery.to_close, recovery.prepare)
+        before = self._unfinished()
+        ahead = f"the session {self._name} runs {before[-1].folder.id} first" if before else ""
         if not ahead:
             caller.begin_at_once()
         told = message.get("job")
@@ -105,11 +107,10 @@ class Server:
         if self._present is not None:
             self.write()
 
-    def _ahead(self) -> str:
-        ahead = [one.request.folder.id for one in self._waiting]
-        if self._present is not None:
-            ahead.insert(0, self._present.request.folder.id)
-        return "" if not ahead else f"the session {self._name} runs {ahead[-1]} first"
+    def _unfinished(self) -> list[Request]:
+        """Return the cell that runs and those that wait, in their order."""
+        waiting = [one.request for one in self._waiting]
+        return waiting if self._present is None else [self._present.request, *waiting]
 
     def run(self) -> None:
         while not self._ending or (self._waiting and self._waiting[0].at_once):
