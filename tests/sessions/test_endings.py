@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from jupyter_dist.errors import LaunchError, RunFailed
 from jupyter_dist.folder import runs
 from jupyter_dist.job import State
 from jupyter_dist.launch import session_link
+from jupyter_dist.manage import removal
 from jupyter_dist.record import reader
 from jupyter_dist.record.sessions import find_session, session_folder
 from jupyter_dist.worker import layout, payload
@@ -215,3 +216,20 @@ def test_functions_of_on_start_with_the_same_name(notebook: Notebook) -> None:
     assert "note: named replaces the earlier function of the same name" in notebook.printed
     notebook.fails("import os; os._exit(1)")
     assert notebook.results("called") == [["first", "second", "new"]]
+
+
+def test_a_cell_starts_while_another_process_removes_what_killed_kernels_left(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook.cell("held = 1", "--session -np 1")
+    send, cleaned = channel.Channel.send, []
+
+    def after_cleaning(link: channel.Channel, message: Mapping[str, Any]) -> None:
+        if message.get("ask") == "cell":  # the kernel no longer has the folder locked, the supervisor not yet
+            cleaned.append(removal.remove_abandoned())
+        send(link, message)
+
+    monkeypatch.setattr(channel.Channel, "send", after_cleaning)
+    assert notebook.results("held") == [1]
+    assert notebook.results("held", "--session --ranks 0") == [1]
+    assert cleaned == [([], 0)] * 2
