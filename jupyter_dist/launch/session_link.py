@@ -89,7 +89,7 @@ def ask(
             f"`%dist close --kill {session.name}`, then run the cell again"
         ) from error
     if "error" in answer:
-        raise LaunchError(f"{answer['error']}. Nothing was started")
+        raise LaunchError(answer["error"] + ("" if answer.get("began") else ". Nothing was started"))
     return answer
 
 

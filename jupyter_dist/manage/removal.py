@@ -87,8 +87,8 @@ def clean(days: float) -> tuple[list[str], int]:
 def remove_abandoned() -> tuple[list[str], int]:
     """Delete the folders of runs whose kernel was killed during the launch. They are in no list.
 
-    A launch keeps the folder locked while it writes. A session's supervisor locks the complete folder a moment
-    later, and then writes the job. Returns the ids and the bytes freed.
+    A launch keeps the folder locked while it writes. A session's supervisor locks the complete folder after
+    that, and then writes the job. Returns the ids and the bytes freed.
     """
     removed, freed = [], 0
     for folder in unfinished():

@@ -39,7 +39,7 @@ def test_an_interrupt_while_a_cell_is_sent_keeps_the_ranks(
 
     def interrupted(link: channel.Channel) -> object:
         answer = receive(link)
-        if answer == {"ok": True}:
+        if answer is not None and answer.get("ok"):
             raise KeyboardInterrupt
         return answer
 
@@ -233,3 +233,22 @@ def test_a_cell_starts_while_another_process_removes_what_killed_kernels_left(
     assert notebook.results("held") == [1]
     assert notebook.results("held", "--session --ranks 0") == [1]
     assert cleaned == [([], 0)] * 2
+
+
+def test_a_cell_whose_job_cannot_be_written_leaves_nothing(
+    notebook: Notebook, own_folders: Path, wait_for: Callable[..., Any]
+) -> None:
+    notebook.cell("import time; held = 1", "--session -np 1")
+    session = find_session("main")
+    assert session is not None
+    known, before = sorted(folder.path for folder in runs()), pids()
+    # For the supervisor, the disk has room for small files only.
+    supervisor = session.about["supervisor"]["pid"]
+    resource.prlimit(supervisor, resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
+    error = notebook.fails(f"held += 1; time.sleep(1000)\n# {'x' * 10_000}")
+    assert isinstance(error, LaunchError)
+    assert str(error).startswith("cannot write the job of the cell: File too large. The ranks of the session")
+    assert notebook.results("held") == [2]
+    assert pids() == before
+    (newest, *_) = runs()
+    wait_for(lambda: sorted(own_folders.glob("2*")) == sorted([*known, newest.path]), "the end of the folder")
