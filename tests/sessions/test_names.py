@@ -7,9 +7,13 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jupyter_dist.capture.payload_builder import Payload
+from jupyter_dist.folder import RunFolder
+from jupyter_dist.launch import submission
 from jupyter_dist.record import reader
 from jupyter_dist.record.sessions import session_folder
 from jupyter_dist.worker.session import place
@@ -259,6 +263,48 @@ def test_a_notebook_that_knows_only_earlier_names_asks_for_the_present_ones(note
     assert run.job.session["owned"] == ["lr"]  # by the earlier names, the notebook's value would travel
     file.unlink()
     assert notebook.results("lr") == [5]
+
+
+def test_a_payload_is_written_once_if_the_notebook_knows_only_earlier_names(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook.plain("import numpy as np; big = np.ones(1_000_000)")
+    notebook.cell("1", "--session -np 1")
+    file = session_folder("main") / place.NAMES
+    before = file.read_bytes()
+    notebook.cell("lr = 5")
+    file.write_bytes(before)
+    write, written = Payload.write, []
+
+    def note(payload: Payload, path: Path) -> None:
+        written.append(payload.nbytes)
+        write(payload, path)
+
+    monkeypatch.setattr(Payload, "write", note)
+    assert notebook.results("big.sum()") == [1_000_000.0]
+    assert [size > 8_000_000 for size in written] == [True]
+
+
+def test_a_cell_uses_its_notebooks_value_if_another_cell_arrives_while_it_is_prepared(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_notebook(notebook, "a.ipynb", "lr = 1")
+    notebook.cell("lr", "--session -np 2")
+    launch, space = submission.launch, notebook.shell.user_ns
+
+    def after_another(*arguments: Any) -> RunFolder:
+        monkeypatch.setattr(submission, "launch", launch)
+        space.update(__vsc_ipynb_file__="b.ipynb", lr=2)
+        other = notebook.shell.run_cell_magic("distribute", "--session", "lr")
+        assert list(other.results) == [2, 2]
+        space.update(__vsc_ipynb_file__="a.ipynb", lr=1)
+        return launch(*arguments)
+
+    for how in ("file", "question"):
+        if how == "question":
+            (session_folder("main") / place.NAMES).unlink()
+        monkeypatch.setattr(submission, "launch", after_another)
+        assert notebook.results("lr") == [1, 1], how
 
 
 def test_what_a_cell_imports_and_defines_stays(notebook: Notebook) -> None:

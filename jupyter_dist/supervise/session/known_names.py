@@ -36,8 +36,9 @@ class KnownNames:
         The path of a notebook may be unknown: an empty text.
         """
         self._number = 0
-        self._written: Mapping[str, Any] | None = None
-        """The content of the file; None if the last write failed."""
+        self._known: Mapping[str, Any] | None = None
+        """What kernels had to know when the number was last increased."""
+        self._is_written = False
 
     def see(self, notebook: str | None, digests: Mapping[str, str]) -> None:
         """Note the digests that a kernel has sent with a cell of this notebook."""
@@ -49,8 +50,21 @@ class KnownNames:
     def of(self, chosen: Collection[int] | None = None, *, restart: object = None) -> dict[str, Any]:
         """Return what a kernel has to know. `chosen`, `restart`: the ranks of its cell, and what starts anew.
 
-        By default it is for all ranks.
+        By default it is for all ranks. It then has a number, which `are` checks.
         """
+        if chosen is None and restart != "all":
+            self._count()
+            return {**(self._known or {}), "number": self._number}
+        return self._content(chosen, restart)
+
+    def _count(self) -> None:
+        """Increase the number if anything has changed."""
+        known = self._content()
+        if known != self._known:
+            self._number += 1
+            self._known, self._is_written = known, False
+
+    def _content(self, chosen: Collection[int] | None = None, restart: object = None) -> dict[str, Any]:
         everyone = range(len(self._ranks.all))
         ranks = [rank for rank in everyone if chosen is None or rank in chosen]
         anew = restart == "all" and bool(self._ranks.dead(ranks))
@@ -78,14 +92,12 @@ class KnownNames:
     def write(self) -> None:
         """Write the file, if anything has changed. On a full disk the kernels ask."""
         known = self.of()
-        if known == self._written:
-            return
-        self._number += 1
-        self._written = None
-        with contextlib.suppress(OSError):
-            write_json(self._file, {"session": self._session, "number": self._number, **known})
-            self._written = known
+        if not self._is_written:
+            with contextlib.suppress(OSError):
+                write_json(self._file, {"session": self._session, **known})
+                self._is_written = True
 
     def are(self, number: object) -> bool:
-        """Return whether the names are still those of the file with this number."""
-        return number == self._number and self._written == self.of()
+        """Return whether the names are still those with this number."""
+        self._count()
+        return number == self._number
