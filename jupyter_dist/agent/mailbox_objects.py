@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from typing import BinaryIO
 
 __all__ = [
+    "HOLE_S",
     "MOST_BYTES",
     "SessionOrder",
     "digest_of",
@@ -29,6 +30,8 @@ __all__ = [
     "verify",
 ]
 
+HOLE_S = 8.0
+"""How long an object may be missing while later ones exist. After that its content is needed again."""
 MOST_BYTES = 4 << 20
 """Approximate maximum size of an object. The frame that exceeds the size is the last one."""
 _SEAL_BYTES = hashlib.sha256().digest_size

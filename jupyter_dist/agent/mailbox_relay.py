@@ -27,6 +27,7 @@ from ..worker.line_file import write_all
 from .console_output import ConsoleOutput
 from .frames import FrameError, Frames, encode
 from .mailbox_objects import (
+    HOLE_S,
     MOST_BYTES,
     SessionOrder,
     digest_of,
@@ -183,6 +184,12 @@ class MailboxRelay:
                 continue
             for header, body in frames:
                 self._obey(header, body)
+        if self._agent is not None and self._inbox.hole_s > HOLE_S:
+            # The driver would notice only the silence of the agent, which gets no later request.
+            why = f"a request has not arrived there for {HOLE_S:g} s"
+            _log(why)
+            self._hang_up()
+            self._say({"is": "closed", "why": why})
         taken = [
             object_name(self._run, "down", self._node, session, number)
             for _, _, session, number in listed

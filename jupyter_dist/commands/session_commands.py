@@ -9,8 +9,8 @@ from pydantic import Field
 from .. import backends
 from ..errors import InputError
 from ..launch import session_link
-from ..record.sessions import StoredSession, list_sessions, take_end
-from ..start import session_default
+from ..record.sessions import StoredSession, list_sessions
+from ..start import session_default, session_end
 from ..text.format import count, duration
 from ..text.table import Message, Table
 from ..worker.session import place
@@ -84,17 +84,24 @@ def _close(context: Context, flags: _Close, names: tuple[str, ...]) -> Message:
     chosen = [session_link.existing(name) for name in names or (place.DEFAULT,)]
     lines = []
     for session in chosen:
-        if session_link.kill(session) if flags.kill else session_link.close(session):
-            lines.append(f"closed the session {session.name} with {count(session.world_size, 'rank')}")
-            if not flags.kill:
-                told = take_end(session.name)
-                lines += [] if told is None else [told[1]]
-            elif backends.declared(session.about["backend"]).capabilities.outlives:
-                grace = duration(float(session.about["options"].get("grace") or 300.0))
-                lines.append(f"its hosts end the ranks when no supervisor has answered for {grace}")
+        if flags.kill:
+            ended, more = _kill(session)
         else:
-            lines.append(f"the session {session.name} is closing, but its supervisor has not ended yet")
+            ended, more = session_end.close(session)
+        if ended:
+            lines.append(f"closed the session {session.name} with {count(session.world_size, 'rank')}")
+        lines += [] if more is None else [more]
     return Message("\n".join(lines))
+
+
+def _kill(session: StoredSession) -> tuple[bool, str | None]:
+    """Kill a session's supervisor. Returns the same as `session_end.close`."""
+    if not session_link.kill(session):
+        return False, f"the supervisor of the session {session.name} was killed, but has not ended yet"
+    if not backends.declared(session.about["backend"]).capabilities.outlives:
+        return True, None
+    grace = duration(float(session.about["options"].get("grace") or 300.0))
+    return True, f"its hosts end the ranks when no supervisor has answered for {grace}"
 
 
 def _session(context: Context, _: Empty, names: tuple[str, ...]) -> Message:

@@ -17,7 +17,7 @@ from ..record.sessions import StoredSession, find_session, list_sessions, sessio
 from ..worker.file_locks import locked
 from ..worker.process_identity import start_ticks
 from ..worker.session import channel, place
-from .messages import is_readable
+from .session_connections import OPEN
 
 __all__ = [
     "NamesChanged",
@@ -43,8 +43,6 @@ _LONG = 16_000
 
 JSON has up to 12 bytes for a character.
 """
-_links: dict[tuple[str, int], tuple[float, channel.Channel]] = {}
-"""Open connections by the session's folder and this process's id, with the time of the session's start."""
 
 
 class NamesChanged(LaunchError):
@@ -91,14 +89,13 @@ def ask(
             f"`%dist close --kill {session.name}`, then run the cell again"
         ) from error
     if "error" in answer:
-        raise LaunchError(f"{answer['error']}. Nothing was started")
+        raise LaunchError(answer["error"] + ("" if answer.get("began") else ". Nothing was started"))
     return answer
 
 
 def is_open(session: StoredSession) -> bool:
     """Return whether this process has a connection to this session, which proves that it still runs."""
-    created, link = _links.get((str(session.path), os.getpid()), (0.0, None))
-    return link is not None and created == session.about["created"] and not is_readable(link)
+    return OPEN.has(session)
 
 
 def wake(session: StoredSession, code: tuple[str, str, int]) -> None:
@@ -118,23 +115,14 @@ def _connected(session: StoredSession) -> Iterator[channel.Channel]:
 
     After an error the connection is closed, because its answer could arrive later.
     """
-    key = str(session.path), os.getpid()
-    created, link = _links.pop(key, (None, None))
-    if link is not None and (created != session.about["created"] or is_readable(link)):
-        link.close()  # of an earlier session, or the other end is closed
-        link = None
-    if link is None:
-        link = channel.connect(session.path)
-        link.sock.settimeout(_ANSWER_S)
+    link = OPEN.take(session)
     try:
+        link.sock.settimeout(_ANSWER_S)
         yield link
     except BaseException:
         link.close()
         raise
-    if key in _links:  # another thread has asked meanwhile
-        link.close()
-    else:
-        _links[key] = session.about["created"], link
+    OPEN.keep(session, link)
 
 
 def _refuse_elsewhere(session: StoredSession) -> None:
@@ -207,9 +195,7 @@ def kill(session: StoredSession) -> bool:
 
 
 def _ends(session: StoredSession) -> bool:
-    _, link = _links.pop((str(session.path), os.getpid()), (0.0, None))
-    if link is not None:
-        link.close()
+    OPEN.drop(session)
     about, until = session.about["supervisor"], time.monotonic() + _CLOSE_S
     while start_ticks(about["pid"]) == about["start_ticks"]:
         if time.monotonic() > until:

@@ -19,7 +19,7 @@ from ..worker.file_locks import try_lock
 __all__ = ["clean", "remove", "remove_abandoned"]
 
 _LONGEST_LAUNCH_S = 86_400
-"""A launch on another host, or without a lock yet, counts as abandoned after this time."""
+"""A launch counts as abandoned after this time, if it is on another host, or has no lock."""
 
 
 def remove(folders: Iterable[RunFolder]) -> int:
@@ -87,24 +87,34 @@ def clean(days: float) -> tuple[list[str], int]:
 def remove_abandoned() -> tuple[list[str], int]:
     """Delete the folders of runs whose kernel was killed during the launch. They are in no list.
 
-    A launch keeps the folder locked while it writes. Returns the ids and the bytes freed.
+    A launch keeps the folder locked while it writes. A session's supervisor locks the complete folder after
+    that, and then writes the job. Returns the ids and the bytes freed.
     """
     removed, freed = [], 0
     for folder in unfinished():
         with contextlib.suppress(OSError, DistError):
-            if not folder.resume_lock.exists() and _may_be_launching(
-                time.time() - folder.path.stat().st_mtime
-            ):
+            if _is_between_locks(folder):
                 continue
             lock = try_lock(folder.resume_lock, _may_be_launching)
             if lock is not None:
                 try:
-                    if not folder.job.exists():
+                    if not folder.job.exists() and not _is_between_locks(folder):
                         freed += remove([folder])
                         removed.append(folder.id)
                 finally:
                     lock.release()
     return removed, freed
+
+
+def _is_between_locks(folder: RunFolder) -> bool:
+    """Return whether a launch may use a folder that nobody has locked. Raises OSError."""
+    if folder.payload.exists():
+        written = folder.payload
+    elif not folder.resume_lock.exists():
+        written = folder.path
+    else:
+        return False
+    return _may_be_launching(time.time() - written.stat().st_mtime)
 
 
 def _may_be_launching(age_s: float) -> bool:

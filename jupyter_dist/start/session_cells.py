@@ -13,7 +13,7 @@ from ..backends import Options
 from ..capture import source as _source
 from ..capture.session import names as session_names
 from ..capture.session.choice import Choice
-from ..errors import InputError
+from ..errors import InputError, LaunchError
 from ..launch import session_link
 from ..plan.run_plan import Plan
 from ..record.sessions import StoredSession, find_session, known_names, take_end
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["call_in_session", "cell_in_session", "check_session", "describe_in_session"]
 
 _IDLE_S, _IDLE_ON_CLUSTER_S = 86_400.0, 3_600.0
+_LARGE = 1_000_000
+"""A payload of more bytes takes longer to write than a question to the supervisor."""
+_TRIES = 5
 _EMPTY: Mapping[str, Any] = {"owned": (), "sent": {}, "seen": {}, "names": {}, "uses": {}}
 
 
@@ -128,7 +131,7 @@ class _Code:
 
 def _of_cell(source: str, namespace: dict[str, Any], origin: Origin) -> _Code:
     def choose(plan: Plan, about: Mapping[str, Any]) -> Choice:
-        where = session_names.Where(plan.run.session or "", about, is_here(plan))
+        where = session_names.Where(plan.run.session or "", about, is_here(plan), origin.notebook)
         return session_names.choose(source, origin.label, origin.flags, namespace, where)
 
     def capture(plan: Plan, choice: Choice) -> Any:
@@ -177,7 +180,7 @@ def call_in_session(
     main = sys.modules["__main__"].__dict__
 
     def choose(plan: Plan, about: Mapping[str, Any]) -> Choice:
-        where = session_names.Where(plan.run.session or "", about, is_here(plan))
+        where = session_names.Where(plan.run.session or "", about, is_here(plan), origin.notebook)
         choice = session_names.choose_for_call((fn, args, dict(kwargs)), main, where)
         if assigned is not None:
             choice.seen.update(session_names.seen_value(assigned, main, where))
@@ -214,15 +217,24 @@ def _start(
     if known is not None:
         with contextlib.suppress(session_link.NamesChanged):
             return _send(plan, origin, source, code, found, known)
-    return _send(plan, origin, source, code, found, _ask_about(found, plan, code.prepare))
+    for _ in range(_TRIES):
+        known = _ask_about(found, plan, code.prepare)
+        with contextlib.suppress(session_link.NamesChanged):
+            return _send(plan, origin, source, code, found, known)
+    raise LaunchError(
+        f"The names of the session {found.name!r} have changed {_TRIES} times while this cell was prepared, "
+        "because other cells have run. Run the cell again"
+    )
 
 
 def _send(
     plan: Plan, origin: Origin, source: str, code: _Code, found: StoredSession, about: Mapping[str, Any]
 ) -> Run:
-    """Send a cell to a session. `about`: what is known of the names of its ranks."""
+    """Send a cell to a session. `about`: what is known of the names of its ranks. Raises NamesChanged."""
     choice = code.choose(plan, about)
     payload = code.capture(plan, choice)
+    if payload.nbytes > _LARGE and about.get("number") != _ask_about(found, plan).get("number"):
+        raise session_link.NamesChanged  # before the payload is written
     more = {"sent": choice.sent, "seen": choice.seen, "together": choice.together, "needs": choice.needs}
     deliver = session_link.deliver(found, {**more, "number": about.get("number")})
     facts = {**_facts(plan, None), "owned": sorted(payload.words.intersection(about["owned"]))}

@@ -19,6 +19,7 @@ from ..record.sessions import find_session
 from ..showing import display
 from ..worker.session import calls, place
 from ..worker.session.content import digest
+from . import session_end
 from .follow import finish
 from .origin import origin_of_call
 from .run_start import warn
@@ -140,11 +141,14 @@ class Session:
         return fn
 
     def close(self) -> None:
-        """End the session and its ranks. Repeatable."""
+        """End the session and its ranks. Prints its bill, if the backend reports one. Repeatable."""
         found = find_session(self.name)
-        if found is not None:
-            with contextlib.suppress(DistError):  # it has just ended
-                session_link.close(found)
+        if found is None:
+            return
+        with contextlib.suppress(DistError):  # it has just ended
+            _, more = session_end.close(found)
+            if more is not None:
+                display.tell(more)
 
     def _now(self) -> dict[str, Any]:
         """Return the options of a call. The session's own options count only for the call that starts it."""

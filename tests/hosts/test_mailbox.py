@@ -19,10 +19,10 @@ import pytest
 
 from jupyter_dist import folder as folders
 from jupyter_dist.agent import mailbox_relay
-from jupyter_dist.agent.frames import encode
+from jupyter_dist.agent.frames import Frames, encode
 from jupyter_dist.agent.mailbox_objects import object_name, sign
 from jupyter_dist.agent.stores.folder_store import FolderStore
-from jupyter_dist.conformance.deadlines import Deadline
+from jupyter_dist.conformance.deadlines import PATIENCE_S, Deadline
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.hosts.arrivals import Arrivals
 from jupyter_dist.hosts.fleet import Fleet
@@ -295,6 +295,38 @@ def test_what_nobody_takes_is_bounded(tmp_path: Path, monkeypatch: pytest.Monkey
         for path in up.iterdir():
             path.unlink()
         assert 0 < written(60) < 20
+    here.give_up()
+
+
+def test_a_lost_request_ends_the_session_so_that_the_driver_repeats_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next request, such as a ping, shows the hole. Until then nobody can see it."""
+    monkeypatch.setenv("JUPYTER_DIST_LIFELINE", "")  # so that what it sets below is gone after the test
+    store, key = FolderStore(str(tmp_path)), b"key"
+    here = mailbox_relay.MailboxRelay(store, RUN, key, 0)
+    ours, agent = socket.socketpair()
+    here._begin("01")
+    here._agent, here._wish = ours, {}
+    agent.settimeout(PATIENCE_S)
+
+    def request(number: int) -> None:
+        name = object_name(RUN, "down", 0, "01", number)
+        store.put(name, sign(key, name, encode({"do": "ping", "number": number})))
+
+    with ours, agent:
+        request(0)
+        here._look()
+        request(2)
+        here._look()
+        assert here._agent is ours, "a store may list an object later than a newer one"
+        monkeypatch.setattr(mailbox_relay, "HOLE_S", 0.0)
+        for _ in range(3):
+            here._look()
+        ((header, _),) = Frames().feed(bytes(here._waiting))
+        assert header["is"] == "closed"
+        assert "a request has not arrived" in header["why"]
+        assert agent.recv(1) == b"", "the agent keeps its ranks, and waits for the next session"
     here.give_up()
 
 

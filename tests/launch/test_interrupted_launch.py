@@ -97,6 +97,19 @@ def test_a_folder_without_a_lock_is_abandoned_after_a_day(own_folders: Path, hou
     assert removal.clean(1)[0] == ([made.id] if goes else [])
 
 
+@pytest.mark.parametrize(("hours", "goes"), [(1, False), (25, True)])
+def test_a_complete_folder_that_nobody_has_locked_is_abandoned_after_a_day(
+    own_folders: Path, hours: int, goes: bool
+) -> None:
+    """The supervisor of a session may be about to take it."""
+    made = folders.create(own_folders, folders.new_id(), 1)
+    made.resume_lock.touch()
+    made.payload.touch()
+    when = made.payload.stat().st_mtime - hours * 3600
+    os.utime(made.payload, (when, when))
+    assert removal.clean(1)[0] == ([made.id] if goes else [])
+
+
 def test_the_damaged_folder_of_a_run_is_not_taken_for_a_launch(own_folders: Path) -> None:
     """Its checkpoints may be all that the user has."""
     made = RunMaker(own_folders, 1).folder

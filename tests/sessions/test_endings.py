@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from jupyter_dist.errors import LaunchError, RunFailed
 from jupyter_dist.folder import runs
 from jupyter_dist.job import State
 from jupyter_dist.launch import session_link
+from jupyter_dist.manage import removal
 from jupyter_dist.record import reader
 from jupyter_dist.record.sessions import find_session, session_folder
 from jupyter_dist.worker import layout, payload
@@ -38,7 +39,7 @@ def test_an_interrupt_while_a_cell_is_sent_keeps_the_ranks(
 
     def interrupted(link: channel.Channel) -> object:
         answer = receive(link)
-        if answer == {"ok": True}:
+        if answer is not None and answer.get("ok"):
             raise KeyboardInterrupt
         return answer
 
@@ -216,3 +217,39 @@ def test_functions_of_on_start_with_the_same_name(notebook: Notebook) -> None:
     assert "note: named replaces the earlier function of the same name" in notebook.printed
     notebook.fails("import os; os._exit(1)")
     assert notebook.results("called") == [["first", "second", "new"]]
+
+
+def test_a_cell_starts_while_another_process_removes_what_killed_kernels_left(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook.cell("held = 1", "--session -np 1")
+    send, cleaned = channel.Channel.send, []
+
+    def after_cleaning(link: channel.Channel, message: Mapping[str, Any]) -> None:
+        if message.get("ask") == "cell":  # the kernel no longer has the folder locked, the supervisor not yet
+            cleaned.append(removal.remove_abandoned())
+        send(link, message)
+
+    monkeypatch.setattr(channel.Channel, "send", after_cleaning)
+    assert notebook.results("held") == [1]
+    assert notebook.results("held", "--session --ranks 0") == [1]
+    assert cleaned == [([], 0)] * 2
+
+
+def test_a_cell_whose_job_cannot_be_written_leaves_nothing(
+    notebook: Notebook, own_folders: Path, wait_for: Callable[..., Any]
+) -> None:
+    notebook.cell("import time; held = 1", "--session -np 1")
+    session = find_session("main")
+    assert session is not None
+    known, before = sorted(folder.path for folder in runs()), pids()
+    # For the supervisor, the disk has room for small files only.
+    supervisor = session.about["supervisor"]["pid"]
+    resource.prlimit(supervisor, resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
+    error = notebook.fails(f"held += 1; time.sleep(1000)\n# {'x' * 10_000}")
+    assert isinstance(error, LaunchError)
+    assert str(error).startswith("cannot write the job of the cell: File too large. The ranks of the session")
+    assert notebook.results("held") == [2]
+    assert pids() == before
+    (newest, *_) = runs()
+    wait_for(lambda: sorted(own_folders.glob("2*")) == sorted([*known, newest.path]), "the end of the folder")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import threading
@@ -19,6 +20,7 @@ from jupyter_dist.job import State
 from jupyter_dist.record import reader
 from jupyter_dist.record.sessions import find_session
 from jupyter_dist.worker import layout
+from jupyter_dist.worker.session import place
 from tests.rigs.stopwatch import Stopwatch
 
 from .conftest import Notebook
@@ -208,9 +210,14 @@ def test_a_full_disk_of_the_session_does_not_end_it(notebook: Notebook) -> None:
     notebook.cell("held = 1", "--session -np 1")
     session = find_session("main")
     assert session is not None
-    for name in ("session.json",):
-        (session.path / name).chmod(0o400)
-    assert notebook.results("held") == [1]
+    supervisor = session.about["supervisor"]["pid"]
+    # For the supervisor, the disk has room for small files only. That leaves out the files with all names.
+    resource.prlimit(supervisor, resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
+    files = [session.path / name for name in (place.ABOUT, place.NAMES)]
+    before = [file.read_bytes() for file in files]
+    notebook.cell("for number in range(500): globals()[f'name_of_rank_{number}'] = held")
+    assert notebook.results("held, name_of_rank_499") == [(1, 1)]
+    assert [file.read_bytes() for file in files] == before
 
 
 @pytest.mark.needs("torch")

@@ -37,6 +37,20 @@ def agents(stages: Path) -> list[int]:
     return sorted(found)
 
 
+def test_a_note_says_that_ranks_still_see_the_gpus_of_others(fake_gpus: FakeGpus, notebook: Notebook) -> None:
+    fake_gpus.are(2)
+    seen = "import os\nos.environ['CUDA_VISIBLE_DEVICES']"
+    first = "'cuda:0'"
+    run = notebook.cell(f"{first}\n{seen}", "--session -np 2")
+    assert list(run.results) == ["0", "1"]
+    run = notebook.cell(f"local_rank = int(os.environ['LOCAL_RANK'])\n{first}\n{seen}")
+    assert (list(run.results), run.log()) == (["0,1"] * 2, "")
+    for code, notes in (("local_rank", 0), (first, 2), (first, 0)):
+        run = notebook.cell(f"{code}\n{seen}")
+        assert list(run.results) == ["0,1"] * 2  # `cuda:{local_rank}` stays right
+        assert run.log().count("cuda:0 is the same GPU on all ranks of this machine") == notes, code
+
+
 def test_ranks_of_another_agent_take_their_gpus_again(
     fake_gpus: FakeGpus, notebook: Notebook, tmp_path: Path
 ) -> None:

@@ -7,9 +7,13 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jupyter_dist.capture.payload_builder import Payload
+from jupyter_dist.folder import RunFolder
+from jupyter_dist.launch import submission
 from jupyter_dist.record import reader
 from jupyter_dist.record.sessions import session_folder
 from jupyter_dist.worker.session import place
@@ -119,6 +123,40 @@ def test_a_name_that_a_cell_has_assigned_belongs_to_the_ranks(notebook: Notebook
     assert "note:" not in notebook.printed
 
 
+def of_notebook(notebook: Notebook, path: str, code: str) -> None:
+    """Let the next cells be those of the notebook with this path, after this code of its own."""
+    notebook.plain(f"__vsc_ipynb_file__ = {path!r}\n{code}")
+
+
+def test_each_cell_uses_the_values_of_its_own_notebook(notebook: Notebook) -> None:
+    of_notebook(notebook, "a.ipynb", "lr = 1\ndef f(): return lr")
+    assert notebook.results("import time, pathlib; f()", "--session -np 1") == [1]
+    of_notebook(notebook, "b.ipynb", "lr = 2")
+    assert notebook.results("f(), lr") == [(2, 2)]
+    of_notebook(notebook, "a.ipynb", "lr = 1")
+    assert notebook.results("f(), lr") == [(1, 1)]
+    gate = Path("gate").absolute()
+    of_notebook(notebook, "b.ipynb", "lr = 2")
+    waits = f"while not pathlib.Path({str(gate)!r}).exists(): time.sleep(0.01)\nlr"
+    first = notebook.cell(waits, "--session --detach")
+    of_notebook(notebook, "a.ipynb", "lr = 1")
+    second = notebook.cell("lr", "--session --detach")
+    gate.touch()
+    assert list(first.wait().results) == [2]
+    assert list(second.wait().results) == [1], "the cell before it has replaced the value of its notebook"
+
+
+def test_each_notebook_gets_one_note_on_its_own_change(notebook: Notebook) -> None:
+    of_notebook(notebook, "a.ipynb", "lr = 1; seen = [1]")
+    notebook.cell("lr = lr + 1; seen.append(2)", "--session -np 1")
+    for path, value, notes in (("b", 60, 2), ("a", 1, 0), ("b", 60, 0), ("a", 50, 1), ("b", 60, 0)):
+        code = "seen = ['b']" if path == "b" else "seen = [1]"
+        of_notebook(notebook, f"{path}.ipynb", f"lr = {value}; {code}")
+        run = notebook.cell("lr, seen")
+        assert list(run.results) == [(2, [1, 2])]
+        assert (notebook.printed + run.log()).count(TAKEN) == notes, (path, value)
+
+
 def test_an_assignment_that_has_not_run_leaves_the_name_to_the_notebook(notebook: Notebook) -> None:
     notebook.plain("bs = 8; x = 1; same = 3; both = 4")
     notebook.fails("1 / 0\nbs = bs * 2", "--session -np 1")
@@ -225,6 +263,48 @@ def test_a_notebook_that_knows_only_earlier_names_asks_for_the_present_ones(note
     assert run.job.session["owned"] == ["lr"]  # by the earlier names, the notebook's value would travel
     file.unlink()
     assert notebook.results("lr") == [5]
+
+
+def test_a_payload_is_written_once_if_the_notebook_knows_only_earlier_names(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook.plain("import numpy as np; big = np.ones(1_000_000)")
+    notebook.cell("1", "--session -np 1")
+    file = session_folder("main") / place.NAMES
+    before = file.read_bytes()
+    notebook.cell("lr = 5")
+    file.write_bytes(before)
+    write, written = Payload.write, []
+
+    def note(payload: Payload, path: Path) -> None:
+        written.append(payload.nbytes)
+        write(payload, path)
+
+    monkeypatch.setattr(Payload, "write", note)
+    assert notebook.results("big.sum()") == [1_000_000.0]
+    assert [size > 8_000_000 for size in written] == [True]
+
+
+def test_a_cell_uses_its_notebooks_value_if_another_cell_arrives_while_it_is_prepared(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_notebook(notebook, "a.ipynb", "lr = 1")
+    notebook.cell("lr", "--session -np 2")
+    launch, space = submission.launch, notebook.shell.user_ns
+
+    def after_another(*arguments: Any) -> RunFolder:
+        monkeypatch.setattr(submission, "launch", launch)
+        space.update(__vsc_ipynb_file__="b.ipynb", lr=2)
+        other = notebook.shell.run_cell_magic("distribute", "--session", "lr")
+        assert list(other.results) == [2, 2]
+        space.update(__vsc_ipynb_file__="a.ipynb", lr=1)
+        return launch(*arguments)
+
+    for how in ("file", "question"):
+        if how == "question":
+            (session_folder("main") / place.NAMES).unlink()
+        monkeypatch.setattr(submission, "launch", after_another)
+        assert notebook.results("lr") == [1, 1], how
 
 
 def test_what_a_cell_imports_and_defines_stays(notebook: Notebook) -> None:

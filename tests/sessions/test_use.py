@@ -257,6 +257,20 @@ def test_with_closes_the_session(notebook: Notebook) -> None:
     assert list_sessions() == []
 
 
+def test_with_prints_the_bill_that_the_command_prints(notebook: Notebook) -> None:
+    """The bill is planted. test_sagemaker_sessions.py has what SageMaker reports."""
+    notebook.cell("1", "--session -np 1")
+    end = session_folder("main") / place.ENDED
+    bill = json.dumps({"why": "billed 60 s", "at": time.time()})
+    end.write_text(bill)
+    assert str(notebook.plain("%dist close")) == "closed the session main with 1 rank\nbilled 60 s"
+    notebook.cell("1", "--session -np 1")
+    end.write_text(bill)
+    notebook.plain("import jupyter_dist\nwith jupyter_dist.session(): pass")
+    assert notebook.printed == "billed 60 s\n"
+    assert not end.exists()  # one line for one end
+
+
 def test_the_next_cell_queues_and_says_so(notebook: Notebook, wait_for: Callable[..., Any]) -> None:
     notebook.cell("import time, pathlib; log = []", "--session -np 1")
     gate = Path("gate").absolute()

@@ -29,6 +29,8 @@ class Where:
     about: Mapping[str, Any]
     here: bool = True
     """Whether the ranks surely run on this machine, where they see the files that the notebook has mapped."""
+    notebook: str | None = None
+    """The path of the cell's notebook. Other notebooks may use the session, too."""
 
 
 def choose(text: str, label: str, flags: int, namespace: dict[str, Any], where: Where) -> Choice:
@@ -58,7 +60,8 @@ def _digest(where: Where) -> Callable[..., str | None]:
 def _choose(reads: set[str], writes: set[str], namespace: dict[str, Any], where: Where) -> Choice:
     choice, about = Choice(), where.about
     digest = _digest(where)
-    owned, sent, seen, uses = set(about["owned"]), about["sent"], about["seen"], about["uses"]
+    owned, sent, uses = set(about["owned"]), about["sent"], about["uses"]
+    seen = about["seen"].get(where.notebook or "", {})
     hidden = hidden_names(namespace)
     choice.without |= owned
     wanted, done = reads - hidden, set()

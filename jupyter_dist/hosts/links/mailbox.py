@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ...agent.frames import Frame, FrameError, Frames, encode
-from ...agent.mailbox_objects import SessionOrder, digest_of, object_name, parse, sign, verify
+from ...agent.mailbox_objects import HOLE_S, SessionOrder, digest_of, object_name, parse, sign, verify
 from ...agent.stores.store import StoreError
 from ...folder import RunFolder, write_bytes
 from ...worker import layout
@@ -36,8 +36,6 @@ _LOOK_S, _BRISK_LOOK_S = 0.5, 0.1
 _BRISK_S = 5.0
 _SILENT_S = 180.0
 """Longest silence of an agent, which answers a ping every 15 s. A store may delay each way by a minute."""
-_HOLE_S = 8.0
-"""How long an object may be missing. After that the driver asks the agent to send its content again."""
 _IDLE_S = 120.0
 """How long an agent waits for a driver if it has never started a process."""
 _TROUBLE_SHOWN_S = 3.0
@@ -315,7 +313,7 @@ class MailboxLink:
             if header.get("is") == "refused":
                 why = LinkError(str(header.get("why")), final=bool(header.get("final")))
             elif header.get("is") == "closed":
-                why = LinkError("its agent has ended the connection")
+                why = LinkError(str(header.get("why") or "its agent has ended the connection"))
             else:
                 if header.get("is") == "connected":
                     self.stage, self.up = str(header["stage"]), True
@@ -376,12 +374,12 @@ class MailboxLink:
             if not self._keep(session, number, content):
                 break
             done.append(number)
-        if inbox.hole_s > _HOLE_S:
+        if inbox.hole_s > HOLE_S:
             missing = object_name(run, "up", self.node, session, inbox.next)
-            print(f"mailbox: {missing} has not come for {_HOLE_S:g} s; asking for what it held", flush=True)
+            print(f"mailbox: {missing} has not come for {HOLE_S:g} s; asking for what it held", flush=True)
             with self._lock:
                 if session == self.session:
-                    self._why = LinkError(f"a part of what it wrote has not come for {_HOLE_S:g} s")
+                    self._why = LinkError(f"a part of what it wrote has not come for {HOLE_S:g} s")
         return [object_name(run, "up", self.node, session, number) for number in done]
 
     def _keep(self, session: str, number: int, content: bytes) -> bool:

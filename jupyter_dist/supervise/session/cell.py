@@ -385,8 +385,8 @@ class CellCaller:
 def _both_changed(name: str, job: Job) -> str:
     session = (job.session or {}).get("name")
     return (
-        f"{name}: the notebook has assigned it again, but a cell of the session {session} has changed "
-        "the ranks' value. The cell uses the ranks' value. To send the notebook's: "
+        f"{name}: the notebook has another value, but a cell of the session {session} has changed the one "
+        "that was sent before. The cell uses the ranks' value. To send the notebook's: "
         f'jupyter_dist.session("{session}")["{name}"] = {name}'
     )
 

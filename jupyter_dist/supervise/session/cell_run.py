@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import time
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ from ..requests import Requests
 from ..run_context import Outcome, RunContext
 from ..status_writer import StatusWriter, log
 from ..wakeup import Wakeup
-from .cell import CellCaller
+from .cell import CellCaller, Request
 
 __all__ = ["CellRun", "Session", "Waiting"]
 
@@ -60,6 +61,10 @@ class Waiting:
             self.write_job()
             self.writer.write()
 
+    @property
+    def has_job(self) -> bool:
+        return self._told is None
+
     def write_job(self) -> None:
         """Write `job.json`, unless it is written. The folder counts as a run from then on. Raises OSError."""
         if self._told is not None:
@@ -70,7 +75,7 @@ class Waiting:
         """Write a heartbeat. Returns whether a user has stopped the cell before it began."""
         self.writer.beat()
         if self.writer.removed:
-            self.lock.release()
+            self.release()
             return True
         if self.requests.stopped():
             self.refuse("stopped by the user before it began")
@@ -83,6 +88,12 @@ class Waiting:
             return
         ranks = RankState.all(self.request.job.world_size, State.STOPPED)
         self.writer.update(state=state, reason=reason, ranks=ranks, ended=time.time())
+        self.release()
+
+    def release(self) -> None:
+        """Unlock the cell's folder after its end. Without a job it is no run, and is removed."""
+        if not self.has_job:
+            shutil.rmtree(self.request.folder.path, ignore_errors=True)
         self.lock.release()
 
 
@@ -111,6 +122,10 @@ class Session(Protocol):
 
     def began(self) -> None:
         """Show that a cell runs, whose ranks have received it."""
+        ...
+
+    def refuse(self, request: Request, why: str) -> None:
+        """Let the kernel of a cell know that the cell ends, although its ranks have received it."""
         ...
 
     def free_room(self) -> None:
@@ -182,7 +197,7 @@ class CellRun:
                     break
                 if self._server.ending:
                     requests.terminate()
-                requests.removed = writer.removed
+                requests.removed = writer.removed or not self._waiting.has_job
                 usage.tick(time.monotonic())
                 writer.beat()
                 pause_s = 0.0 if self.caller.changed else attempt.pause_s(_LONGEST_TURN_S, _LONGEST_TURN_S)
@@ -193,7 +208,7 @@ class CellRun:
             self._outcome = attempt.outcome
 
     def _write_job(self) -> None:
-        """Write the cell's job. Without it, the cell ends as one whose folder is gone: its ranks run it."""
+        """Write the cell's job. Without it, the cell ends as one whose folder is gone."""
         try:
             try:
                 self._waiting.write_job()
@@ -202,6 +217,7 @@ class CellRun:
                 self._waiting.write_job()
         except OSError as error:
             log(f"cannot write the job of {self.request.folder.id}: {error}")
+            self._server.refuse(self.request, error.strerror or str(error))
 
     def finish(self) -> None:
         """Write the final state. A user may send the next cell from then on."""
@@ -227,4 +243,4 @@ class CellRun:
         if self._waiting.writer.unwritable is not None:
             self._server.free_room()
             self._waiting.writer.write()
-        self._waiting.lock.release()
+        self._waiting.release()

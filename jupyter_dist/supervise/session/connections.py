@@ -12,7 +12,7 @@ from typing import Any
 from ...worker.session import channel
 from ..status_writer import log
 
-__all__ = ["Connections"]
+__all__ = ["Answers", "Connections"]
 
 _SEND_S = 10.0
 """How long a process at the other end may take to read a message."""
@@ -81,3 +81,23 @@ class Connections:
     def close(self) -> None:
         """Accept no more connections."""
         self._listener.close()
+
+
+class Answers:
+    """Answers to kernels, which are sent after the ranks have received the cell."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[channel.Channel, Mapping[str, Any]]] = []
+
+    def add(self, link: channel.Channel, answer: Mapping[str, Any]) -> None:
+        self._waiting.append((link, answer))
+
+    def replace(self, run: str, answer: Mapping[str, Any]) -> None:
+        """Replace the answer to the kernel that has sent this run, unless it is sent."""
+        self._waiting = [(link, answer if old.get("run") == run else old) for link, old in self._waiting]
+
+    def send(self) -> None:
+        while self._waiting:
+            link, answer = self._waiting.pop(0)
+            with contextlib.suppress(OSError):
+                link.send(answer)

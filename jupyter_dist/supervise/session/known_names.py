@@ -7,31 +7,42 @@ the supervisor refuses the cell, and the kernel asks.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from ...folder import write_json
 from ...worker.session import place
+from .cell import Request
 from .ranks import Ranks
 
 __all__ = ["KnownNames"]
 
 
 class KnownNames:
-    """The names of a session. `path`: its folder. `session`: its id."""
+    """The names of a session.
 
-    def __init__(self, path: Path, session: str, ranks: Ranks) -> None:
+    `path`: its folder. `session`: its id. `unfinished`: returns the cells that run or wait.
+    """
+
+    def __init__(
+        self, path: Path, session: str, ranks: Ranks, unfinished: Callable[[], Collection[Request]]
+    ) -> None:
         self._file, self._session, self._ranks = path / place.NAMES, session, ranks
-        self._seen: dict[str, str] = {}
-        """Digests of the notebook's values of names that belong to the ranks, when a cell last used them."""
-        self._number = 0
-        self._written: Mapping[str, Any] | None = None
-        """The content of the file; None if the last write failed."""
+        self._unfinished = unfinished
+        self._seen: dict[str, dict[str, str]] = {}
+        """For each notebook, digests of its values of names that belong to ranks, as a cell last used them.
 
-    def see(self, digests: Mapping[str, str]) -> None:
-        """Note the digests that a kernel has sent with a cell."""
-        self._seen.update(digests)
+        The path of a notebook may be unknown: an empty text.
+        """
+        self._number = 0
+        self._known: Mapping[str, Any] | None = None
+        """What kernels had to know when the number was last increased."""
+        self._is_written = False
+
+    def see(self, notebook: str | None, digests: Mapping[str, str]) -> None:
+        """Note the digests that a kernel has sent with a cell of this notebook."""
+        self._seen.setdefault(notebook or "", {}).update(digests)
 
     def forget(self) -> None:
         self._seen.clear()
@@ -39,30 +50,54 @@ class KnownNames:
     def of(self, chosen: Collection[int] | None = None, *, restart: object = None) -> dict[str, Any]:
         """Return what a kernel has to know. `chosen`, `restart`: the ranks of its cell, and what starts anew.
 
-        By default it is for all ranks.
+        By default it is for all ranks. It then has a number, which `are` checks.
         """
+        if chosen is None and restart != "all":
+            self._count()
+            return {**(self._known or {}), "number": self._number}
+        return self._content(chosen, restart)
+
+    def _count(self) -> None:
+        """Increase the number if anything has changed."""
+        known = self._content()
+        if known != self._known:
+            self._number += 1
+            self._known, self._is_written = known, False
+
+    def _content(self, chosen: Collection[int] | None = None, restart: object = None) -> dict[str, Any]:
         everyone = range(len(self._ranks.all))
         ranks = [rank for rank in everyone if chosen is None or rank in chosen]
         anew = restart == "all" and bool(self._ranks.dead(ranks))
         return {
             "names": self._ranks.all[0].names,
             "owned": [] if anew else sorted(self._ranks.owned()),
-            "sent": {} if anew else self._ranks.sent(ranks),
-            "seen": dict(self._seen),
+            "sent": {} if anew else self._sent(ranks),
+            "seen": {notebook: dict(digests) for notebook, digests in self._seen.items()},
             "uses": {} if anew else self._ranks.uses(ranks),
+        }
+
+    def _sent(self, ranks: Collection[int]) -> dict[str, str]:
+        """Return the digests of the notebook's values that these ranks still have when the next cell begins.
+
+        The next cell sends a name again that an unfinished cell replaces.
+        """
+        coming = [request.sent for request in self._unfinished()]
+        found = self._ranks.sent(ranks)
+        return {
+            name: value
+            for name, value in found.items()
+            if all(sent.get(name, value) == value for sent in coming)
         }
 
     def write(self) -> None:
         """Write the file, if anything has changed. On a full disk the kernels ask."""
         known = self.of()
-        if known == self._written:
-            return
-        self._number += 1
-        self._written = None
-        with contextlib.suppress(OSError):
-            write_json(self._file, {"session": self._session, "number": self._number, **known})
-            self._written = known
+        if not self._is_written:
+            with contextlib.suppress(OSError):
+                write_json(self._file, {"session": self._session, **known})
+                self._is_written = True
 
     def are(self, number: object) -> bool:
-        """Return whether the names are still those of the file with this number."""
-        return number == self._number and self._written == self.of()
+        """Return whether the names are still those with this number."""
+        self._count()
+        return number == self._number

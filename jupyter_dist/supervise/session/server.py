@@ -32,7 +32,7 @@ from ..status_writer import free_room, keep_room, log, open_log
 from ..wakeup import Wakeup
 from .cell import CellCaller, Request
 from .cell_run import CellRun, Waiting
-from .connections import Connections
+from .connections import Answers, Connections
 from .known_names import KnownNames
 from .next_folder import NextFolder
 from .ranks import Ranks
@@ -75,12 +75,11 @@ class Server:
         self._recovery = Recovery(self.ranks)
         self._connections = Connections(path, self.ranks.processes.fileno(), self._take_message)
         self._waiting: list[Waiting] = []
-        self._answers: list[tuple[Any, Mapping[str, Any]]] = []
-        """Answers to kernels, which are sent after the ranks have received the cell."""
+        self._answers = Answers()
         self._present: CellRun | None = None
         self._idle_since = time.time()
         self._beaten = 0.0
-        self._names = KnownNames(path, self._id, self.ranks)
+        self._names = KnownNames(path, self._id, self.ranks, self._unfinished)
         self._next = NextFolder(path, job.world_size, here=self.ranks.processes.here)
         self.write()
 
@@ -93,10 +92,12 @@ class Server:
     def take(self, folder: RunFolder, job: Job, lock: Lock, message: Mapping[str, Any]) -> None:
         """Take a cell into the queue."""
         self._cells.add(folder.id)
-        self._names.see(message.get("seen", {}))
+        self._names.see(job.notebook, message.get("seen", {}))
         request = Request.of(folder, job, self.job.world_size, message)
-        fileno, recovery, ahead = self._connections.fileno(), self._recovery, self._ahead()
+        fileno, recovery = self._connections.fileno(), self._recovery
         caller = CellCaller(request, self.ranks, self.look, fileno, recovery.to_close, recovery.prepare)
+        before = self._unfinished()
+        ahead = f"the session {self._name} runs {before[-1].folder.id} first" if before else ""
         if not ahead:
             caller.begin_at_once()
         told = message.get("job")
@@ -105,11 +106,10 @@ class Server:
         if self._present is not None:
             self.write()
 
-    def _ahead(self) -> str:
-        ahead = [one.request.folder.id for one in self._waiting]
-        if self._present is not None:
-            ahead.insert(0, self._present.request.folder.id)
-        return "" if not ahead else f"the session {self._name} runs {ahead[-1]} first"
+    def _unfinished(self) -> list[Request]:
+        """Return the cell that runs and those that wait, in their order."""
+        waiting = [one.request for one in self._waiting]
+        return waiting if self._present is None else [self._present.request, *waiting]
 
     def run(self) -> None:
         while not self._ending or (self._waiting and self._waiting[0].at_once):
@@ -143,7 +143,7 @@ class Server:
             if cell.caller.began:
                 self.ranks.kill(range(self.job.world_size))
         finally:
-            self._send_answers()
+            self._answers.send()
             self._recovery.broken |= cell.failed
             self._present = None
             self._idle_since = time.time()
@@ -169,12 +169,19 @@ class Server:
 
     def began(self) -> None:
         assert self._present is not None
-        self._send_answers()
+        self._answers.send()
         with contextlib.suppress(OSError):  # a user has removed the folder: that ends the cell
             self._log_to(self._present.request.folder)
         if not os.path.exists(self._folder.spare):
             keep_room(self._folder, self.job.world_size)
         self._beaten = min(self._beaten, time.monotonic() - _BEAT_S + _SHOWN_S)
+
+    def refuse(self, request: Request, why: str) -> None:
+        error = (
+            f"cannot write the job of the cell: {why}. The ranks of the session {self._name!r} had begun the "
+            "cell and were stopped. Free some space, then run the cell again"
+        )
+        self._answers.replace(request.folder.id, {"error": error, "began": True})
 
     def free_room(self) -> None:
         free_room(self._folder)
@@ -235,9 +242,9 @@ class Server:
                     f"({type(error).__name__}: {error}). Perhaps the session runs another version of "
                     f"jupyter-dist. Close it with `%dist close {self._name}`, then run the cell again"
                 }
-            self._answers.append((link, answer))
+            self._answers.add(link, answer)
             if self._present is not None or not self._waiting:
-                self._send_answers()
+                self._answers.send()
 
     def _wake(self, code: Any) -> None:
         """Let idle ranks of this machine compile the cell that follows, if they do not share their cores."""
@@ -245,12 +252,6 @@ class Server:
         if self._present is None and not self._waiting and self.ranks.processes.here and size <= cores():
             for rank in range(size):
                 self.ranks.send(rank, {"do": "wake", "code": code})
-
-    def _send_answers(self) -> None:
-        while self._answers:
-            link, answer = self._answers.pop(0)
-            with contextlib.suppress(OSError):
-                link.send(answer)
 
     def _answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
         asked = message.get("ask")
@@ -307,7 +308,7 @@ class Server:
         except BaseException:
             lock.release()
             raise
-        return {"ok": True}
+        return {"ok": True, "run": folder.id}
 
     def about(self) -> dict[str, Any]:
         return {
@@ -342,7 +343,7 @@ class Server:
     def end(self) -> None:
         """End the ranks, after their exit handlers, and all cells that wait."""
         log(f"the session ends: {self._ending}")
-        self._send_answers()
+        self._answers.send()
         free_room(self._folder)
         state = State.FAILED if self._failed else State.STOPPED
         for waiting in self._waiting:

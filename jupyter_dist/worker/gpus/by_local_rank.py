@@ -33,7 +33,10 @@ _USES_ACCELERATE = (
     re.compile(rb"TrainingArguments\b"),
     re.compile(rb"transformers\.train"),
 )
+_NAMES_THE_FIRST = re.compile(rb"cuda(?:[:.]0|\(0|\.set_device\(0)\b")
 
+_of_an_earlier_cell = False
+"""Whether a cell has made the GPUs visible, also for later cells, and no note has said so yet."""
 _chosen = False
 _each = 1
 """The number of the rank's own GPUs before it saw those of the ranks beside it."""
@@ -49,26 +52,41 @@ def offer(environ: MutableMapping[str, str], gpus: Sequence[str]) -> None:
 def look_at(payload: Path, modules: Path) -> None:
     """Make the GPUs visible if the cell's code may pick one by the local rank. Call this before it uses one.
 
+    They stay visible in later cells of a session. A later cell can use a number that an earlier one has kept,
+    and CUDA does not read the variable again. A note warns of `cuda:0` in a later cell.
+
     Code that reads LOCAL_RANK may, and code with objects of accelerate or a Trainer of transformers. An
     import alone says nothing: a notebook can import a library for another cell.
 
     `payload`: the file with the cell, and with the texts and objects that it uses. `modules`: the folder with
     the notebook's own modules.
     """
-    if SEES not in os.environ:
+    global _of_an_earlier_cell
+    if SEES not in os.environ and not _of_an_earlier_cell:
         return
-    if any(_may_choose(path) for path in (payload, *(modules.rglob("*.py") if modules.is_dir() else ()))):
-        see_all("an earlier cell of the session has used it. Use dist.device() in place of LOCAL_RANK")
+    paths = (payload, *(modules.rglob("*.py") if modules.is_dir() else ()))
+    uses = (_READS_LOCAL_RANK, *(() if has_several() else _USES_ACCELERATE))
+    if SEES not in os.environ:
+        if any(_has(path, (_NAMES_THE_FIRST,)) for path in paths) and not any(
+            _has(path, uses) for path in paths
+        ):
+            events.tell(
+                "cuda:0 is the same GPU on all ranks of this machine, because an earlier cell uses "
+                "LOCAL_RANK or accelerate. Use dist.device() for the rank's own GPU"
+            )
+            _of_an_earlier_cell = False
+    elif any(_has(path, uses) for path in paths):
+        why_not = "an earlier cell of the session has used it. Use dist.device() in place of LOCAL_RANK"
+        _of_an_earlier_cell = see_all(why_not)
 
 
-def _may_choose(path: Path) -> bool:
+def _has(path: Path, patterns: Sequence[re.Pattern[bytes]]) -> bool:
+    """Return whether a file contains one of the patterns."""
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
             return False
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if _READS_LOCAL_RANK.search(content) is not None:
-                return True
-            return not has_several() and any(use.search(content) is not None for use in _USES_ACCELERATE)
+            return any(pattern.search(content) is not None for pattern in patterns)
 
 
 def has_several() -> bool:
@@ -80,14 +98,16 @@ def has_several() -> bool:
     return "," in os.environ.get("CUDA_VISIBLE_DEVICES", "")
 
 
-def see_all(why_not: str) -> None:
+def see_all(why_not: str) -> bool:
     """Make the GPUs of the ranks beside this one visible, with the rank's own as the default.
 
-    `why_not`: the reason to tell if CUDA has started.
+    Returns whether they have become visible. `why_not`: the reason to tell if CUDA has started.
     """
-    if _see_all(why_not):
-        import_hooks.call("torch", _choose_for_torch)
-        import_hooks.call("tensorflow", _choose_for_tensorflow)
+    if not _see_all(why_not):
+        return False
+    import_hooks.call("torch", _choose_for_torch)
+    import_hooks.call("tensorflow", _choose_for_tensorflow)
+    return True
 
 
 def patch_horovod(basics: Any) -> None:

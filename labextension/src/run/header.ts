@@ -76,8 +76,14 @@ export class Header {
       'header',
       { class: 'jpd-header' },
       el('span', { class: 'jpd-status' }, this._shape, this._state),
-      el('span', { class: 'jpd-what' }, this.name, this._facts, this._id),
-      this._elapsed,
+      el(
+        'span',
+        { class: 'jpd-what' },
+        this.name,
+        // Where the row ends, the time stays with the last word before it.
+        el('span', {}, this._facts, '\u00a0\u00a0', this._elapsed)
+      ),
+      this._id,
       this._progress,
       el(
         'span',

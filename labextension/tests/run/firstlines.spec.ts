@@ -1,11 +1,11 @@
 import { ServerConnection } from '@jupyterlab/services';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { LastOutputs, RUN_MIME } from '../../src/model/lastoutputs';
 import type { ISavedOutput } from '../../src/answers/runs';
-import { RunView } from '../../src/run/view';
 import { ServerRunSource } from '../../src/api';
 import { watcher } from '../../src/watcher';
 import { FakeSource, runInfo } from './fakesource';
+import { open, withPage } from './view/page';
 
 vi.mock('uplot', () => ({ default: class {} }));
 
@@ -40,28 +40,15 @@ function site() {
   return { fetch, settings };
 }
 
-let view: RunView | null = null;
-
-beforeEach(() => {
-  // jsdom lays nothing out.
-  vi.spyOn(HTMLElement.prototype, 'clientHeight', 'get').mockReturnValue(180);
-});
-
-afterEach(() => {
-  view?.dispose();
-  view = null;
-  vi.useRealTimers();
-  vi.restoreAllMocks();
-});
+afterEach(() => void vi.useRealTimers());
+withPage();
 
 describe('a run that begins', () => {
   it('draws the lines that come unasked, and asks for the rest after them', async () => {
     vi.useFakeTimers();
     const source = new FakeSource(runInfo(2));
     source.live = true;
-    view = new RunView({ source });
-    const { node } = view;
-    document.body.append(node);
+    const node = open({ source });
     await vi.advanceTimersByTimeAsync(100);
     expect(node.dataset.state).toBe('running');
     expect(source.asked).toEqual([]);
@@ -83,8 +70,7 @@ describe('a run that begins', () => {
     const source = new FakeSource(runInfo(2));
     source.live = true;
     source.lines = ['first'];
-    view = new RunView({ source });
-    document.body.append(view.node);
+    open({ source });
     await vi.waitFor(() => expect(source.asked).toContain('all -200 200'));
   });
 

@@ -1,7 +1,7 @@
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { joined } from '../../src/run/logsearch';
-import { RunView } from '../../src/run/view';
 import { FakeSource, runInfo } from './fakesource';
+import { all, byName, show, text, withPage } from './view/page';
 
 const ERROR = {
   kind: 'exception' as const,
@@ -27,41 +27,7 @@ const CARD = {
   parts: []
 };
 
-let view: RunView | null = null;
-
-beforeEach(() => {
-  // jsdom lays nothing out.
-  vi.spyOn(HTMLElement.prototype, 'clientHeight', 'get').mockReturnValue(250);
-});
-
-afterEach(() => {
-  view?.dispose();
-  view = null;
-  vi.restoreAllMocks();
-});
-
-async function show(source: FakeSource): Promise<HTMLElement> {
-  view = new RunView({ source });
-  const { node } = view;
-  document.body.appendChild(node);
-  await vi.waitFor(() => expect(node.querySelector<HTMLElement>('.jpd-main')?.hidden).toBe(false));
-  return node;
-}
-
-const all = (node: HTMLElement, selector: string) => [
-  ...node.querySelectorAll<HTMLElement>(selector)
-];
-const text = (node: HTMLElement, selector: string) =>
-  node.querySelector(selector)?.textContent ?? null;
-
-function byName(node: HTMLElement, name: string): HTMLElement {
-  const named = (one: HTMLElement) => (one.getAttribute('aria-label') ?? one.textContent) === name;
-  const found = all(node, 'button').find(named);
-  if (!found) {
-    throw new Error(`no button is called ${name}`);
-  }
-  return found;
-}
+withPage();
 
 describe('the lines of a log that are shown', () => {
   const lines = (node: HTMLElement) => all(node, '.jpd-log .jpd-row').map(row => row.textContent);

@@ -66,10 +66,10 @@ def test_a_name_of_the_ranks_stays_behind_with_one_note_for_each_change() -> Non
     assert (first.sent, first.without) == ({}, {"x"})
     assert len(first.notes) == 1
     assert first.notes[0].endswith('jupyter_dist.session("main")["x"] = x')
-    again = chosen("x", names, **about, seen=first.seen)
+    again = chosen("x", names, **about, seen={"": first.seen})
     assert again.notes == []
     names["x"] = 2
-    assert len(chosen("x", names, **about, seen=again.seen).notes) == 1
+    assert len(chosen("x", names, **about, seen={"": again.seen}).notes) == 1
 
 
 def test_names_that_a_value_of_the_ranks_reads_are_sent() -> None:

@@ -274,12 +274,15 @@ describe('the backend’s words while the run goes on', () => {
   });
 
   it('stand in the header, and go when they are over', async () => {
-    const reason = 'host h2 does not answer since 12 s; trying again';
+    const reason =
+      'host h2 (rank 1) has not answered since 12:30:05: ssh: connect timed out; trying again for 300 s';
     const source = new FakeSource(runInfo(2, 'running', { reason }));
     const node = await show(source);
     const detail = node.querySelector<HTMLElement>('.jpd-detail')!;
     expect(detail.hidden).toBe(false);
-    expect(detail.textContent?.trim()).toBe('Host h2 does not answer since 12 s; trying again');
+    expect(detail.textContent?.trim()).toBe(
+      'Host h2 (rank 1) has not answered since 12:30:05: ssh: connect timed out; trying again for 300 s'
+    );
     source.tell({ kind: 'run', run: runInfo(2) });
     expect(detail.hidden).toBe(true);
     source.tell({ kind: 'run', run: runInfo(2, 'stopped', { reason: 'stopped by the user' }) });
