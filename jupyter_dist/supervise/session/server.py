@@ -379,9 +379,11 @@ def serve(folder: RunFolder, job: Job, lock: Lock, *, warm: bool, prepared: int 
     name = str(job.session["name"])
     path = place.sessions_root(folder.path.parent) / name
     make_private(path)
-    life = try_lock(path / place.LIFE_LOCK)
-    if life is None:
-        raise DistError(f"the session {name!r} runs already")
+    until = time.monotonic() + _BEAT_S
+    while (life := try_lock(path / place.LIFE_LOCK)) is None:  # the earlier session frees it last of all
+        if (path / place.ABOUT).exists() or time.monotonic() > until:
+            raise DistError(f"the session {name!r} runs already")
+        time.sleep(0.01)
     server = Server(job, path, warm, prepared)
     server.take(folder, job, lock, job.session)
     try:
