@@ -12,6 +12,8 @@ from jupyter_dist.supervise.stack_arrival import StackArrival
 from tests.rigs.launching import ended, launch_cell, story
 from tests.rigs.run_maker import RunMaker
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 HANDLER = "import atexit, time\ndef late():\n    time.sleep(600)\natexit.register(late)\n'done'"
 C_HANDLER = "import atexit, time\natexit.register(time.sleep, 600)\n'done'"
 THREAD = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\n'done'"

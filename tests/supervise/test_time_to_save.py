@@ -14,6 +14,8 @@ from jupyter_dist.manage import stop
 from tests.rigs.launching import ended, launch_cell, logs, story, until, until_up
 from tests.rigs.stopwatch import Stopwatch, WaitFor
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 SAVES = """
 import signal, time
 asked = []

@@ -12,6 +12,8 @@ from jupyter_dist.record.outputs.results import Results
 from jupyter_dist.worker.stack_probe import IN_C_SLEEP
 from tests.rigs.launching import ended, launch_cell, story
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 C_SLEEP = """
 import ctypes, os, time
 libc, began = ctypes.CDLL(None), time.monotonic()

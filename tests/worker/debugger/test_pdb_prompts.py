@@ -17,6 +17,8 @@ from jupyter_dist.record.failures import failures
 from tests.rigs.answering import AT_CALL, User, waiting
 from tests.rigs.launching import ended, launch_cell, logs, results, story
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 STOPS = """
 import os
 rank = int(os.environ["RANK"])
