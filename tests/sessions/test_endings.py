@@ -24,7 +24,7 @@ from .conftest import Notebook
 from .test_failures import BEGIN, SUM, waits_in
 
 PRELOADED = ["torch"]
-pytestmark = pytest.mark.usefixtures("warm")
+pytestmark = [pytest.mark.usefixtures("warm"), pytest.mark.xdist_group("sessions of torch")]
 
 
 def pids() -> list[int]:
