@@ -31,13 +31,14 @@ from jupyter_dist.backends.job_watch import JobWatch
 from jupyter_dist.conformance.deadlines import PATIENCE_S, Deadline, end_all_by, wait_until
 from jupyter_dist.hosts.links.mailbox import Mailbox
 from jupyter_dist.worker.launchers import fast_horovodrun
+from tests.rigs import kernel_forks
 from tests.rigs.databricks.workspace import databricks_workspace  # noqa: F401  the fixture
 from tests.rigs.hosts import hosts  # noqa: F401  the fixture
 from tests.rigs.launching import open_files
 from tests.rigs.notebook_cells import notebook  # noqa: F401  the fixture
 from tests.rigs.nvidia import fake_gpus  # noqa: F401  the fixture
 from tests.rigs.spark_rig import kept_session, spark_context  # noqa: F401  the fixtures
-from tests.rigs.warm_ranks import preloaded, warm  # noqa: F401  the fixtures
+from tests.rigs.warm_ranks import end_template, preloaded, warm  # noqa: F401  the fixtures, and their end
 from tests.tiers.pytest_plugin import TierPlugin
 
 # CI tries the same examples for the same code; elsewhere each run tries new ones. How long one takes says
@@ -284,7 +285,8 @@ class Kernel:
         self.manager = KernelManager(kernel_name="python3", transport="ipc", connection_file=connection)
         self._stacks = self._sockets / "stacks"
         can_tell = f"__import__('faulthandler').register({_STACKS}, open({str(self._stacks)!r}, 'w'))"
-        self.manager.start_kernel(cwd=str(cwd), extra_arguments=[f"--IPKernelApp.exec_lines={can_tell}"])
+        with kernel_forks.forked():
+            self.manager.start_kernel(cwd=str(cwd), extra_arguments=[f"--IPKernelApp.exec_lines={can_tell}"])
         self._cells: dict[str, Cell] = {}
         self._connect()
 
@@ -335,7 +337,8 @@ class Kernel:
     def restart(self) -> None:
         """What Restart Kernel does: the process is replaced, its namespace is gone."""
         self.client.stop_channels()
-        self.manager.restart_kernel(now=True)
+        with kernel_forks.forked():
+            self.manager.restart_kernel(now=True)
         self._connect()
 
     def kill(self) -> None:
@@ -408,6 +411,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     for shared in filter(None, map(sys.modules.get, rigs)):
         if _in_group(item, shared.IN_SHARED) and not _in_group(nextitem, shared.IN_SHARED):
             shared.end_shared()
+    end_template(item, nextitem)
     # getcwd raises where that folder is gone.
     left_in = os.readlink("/proc/self/cwd") if sys.platform == "linux" else os.getcwd()
     if left_in != str(STARTED_IN):

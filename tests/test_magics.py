@@ -25,6 +25,8 @@ from jupyter_dist.showing.run import Run
 from tests.rigs.notebook_shell import notebook_shell
 from tests.rigs.stopwatch import Stopwatch
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[InteractiveShell]:

@@ -21,6 +21,8 @@ from tests.rigs.answering import AT_CALL, User, waiting
 from tests.rigs.launching import ended, launch_cell, results, story, until
 from tests.rigs.run_maker import RunMaker
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 NOTEBOOK = Context()
 TERMINAL = Context(terminal=True)
 

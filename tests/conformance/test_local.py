@@ -8,16 +8,13 @@ import pytest
 
 from jupyter_dist.conformance import LinkConformance, PlatformConformance, SessionConformance, Target
 from jupyter_dist.conformance.successful_runs import GoodRun
-from jupyter_dist.launch import template
+from tests.rigs.warm_ranks import warm_starts
 
 
 @pytest.fixture(scope="module", params=["cold", "warm"])
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
-    with pytest.MonkeyPatch.context() as patch:
-        # Otherwise only a notebook has a template.
-        patch.setattr(template, "wanted", lambda: True)
+    with warm_starts():
         yield Target("local", startup_s=1.0, cold=request.param == "cold")
-        template.close()
 
 
 class TestLocalPlatform(PlatformConformance):

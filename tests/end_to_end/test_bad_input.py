@@ -16,19 +16,19 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
-import jupyter_dist
-from jupyter_dist import clusters, folder, start
+from jupyter_dist import folder, start
 from jupyter_dist.commands import dispatch
 from jupyter_dist.commands.run_commands import Context
 from jupyter_dist.conformance.deadlines import run_process
 from jupyter_dist.errors import CaptureError, DistError, InputError, ResultError, RunNotFound, UnknownBackend
 from jupyter_dist.job import State
-from jupyter_dist.launch import template
 from jupyter_dist.record import run_list
 from jupyter_dist.showing.run import Run
-from jupyter_dist.start import last_run
 from tests.conftest import run_processes
+from tests.rigs.notebook_shell import notebook_shell
 from tests.rigs.run_maker import RunMaker
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 ODD = 'it\'s "odd"\n$HOME `x` {y} ; é'
 
@@ -36,27 +36,15 @@ ODD = 'it\'s "odd"\n$HOME `x` {y} ; é'
 @pytest.fixture
 def notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
     """Runs a cell in a shell of this process and gives its value; its error is raised."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(template, "wanted", lambda: False)
-    monkeypatch.setattr(template, "observe", lambda namespace: None)
-    monkeypatch.setattr(last_run, "_last_run_id", None)
-    monkeypatch.setattr(clusters, "_used", None)
-    main = sys.modules["__main__"]
-    shell = InteractiveShell.instance()
-    shell.history_manager.enabled = False  # type: ignore[union-attr]
-    jupyter_dist.load_ipython_extension(shell)
+    with notebook_shell(monkeypatch, tmp_path) as shell:
 
-    def run_cell(code: str) -> Any:
-        with capture_output():
-            done = shell.run_cell(code, store_history=True)
-        done.raise_error()
-        return done.result
+        def run_cell(code: str) -> Any:
+            with capture_output():
+                done = shell.run_cell(code, store_history=True)
+            done.raise_error()
+            return done.result
 
-    yield run_cell
-    jupyter_dist.unload_ipython_extension(shell)
-    shell.history_manager.end_session()  # type: ignore[union-attr]
-    InteractiveShell.clear_instance()
-    sys.modules["__main__"] = main
+        yield run_cell
 
 
 @pytest.mark.parametrize(

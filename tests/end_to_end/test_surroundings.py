@@ -12,6 +12,8 @@ import pytest
 from jupyter_dist.record.failures.card import card
 from tests.rigs.launching import ended, launch_cell
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 WORKER = """
 import os
 import torch

@@ -20,6 +20,8 @@ from jupyter_dist.folder import RunFolder
 from jupyter_dist.showing.run import Run
 from tests.rigs.launching import launch_cell, until
 
+PRELOADED = ["torch"]
+
 TRAIN = """
 import time
 import torch
@@ -60,6 +62,7 @@ def collectives(events: list[dict[str, Any]], rank: int) -> list[tuple[float, fl
     return sorted((one["ts"], one["ts"] + one["dur"]) for one in own)
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.needs("torch")
 def test_all_ranks_are_in_one_file_and_by_one_clock(own_folders: Path, wait_for: Callable[..., Any]) -> None:
     run = has_steps(launch_cell("local", TRAIN), wait_for)

@@ -19,6 +19,8 @@ from jupyter_dist.text.safe_html import safe_html
 from jupyter_dist.worker.output.result_outline import outline
 from tests.rigs.run_maker import RunMaker
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 np = pytest.importorskip("numpy")
 
 

@@ -13,7 +13,7 @@ from jupyter_dist.capture.payload_builder import capture_cell
 from jupyter_dist.conformance.deadlines import wait_until
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State, Status
-from jupyter_dist.launch import submission
+from jupyter_dist.launch import submission, template
 from jupyter_dist.options import RunOptions
 from jupyter_dist.record import reader
 from jupyter_dist.worker import payload as container
@@ -43,10 +43,10 @@ def launch_cell(
     names: dict[str, Any] | None = None,
     **wanted: Any,
 ) -> RunFolder:
-    """Start a run with these `RunOptions`, cold unless they say otherwise; returns while it runs."""
+    """Start a run with these `RunOptions`; returns while it runs. It is cold without the fixture `warm`."""
     payload = capture_cell(source, names or {}, label="In[1]", directory=Path.cwd())
     model = backends.load(backend).options.model_validate(dict(options or {}))
-    run = RunOptions(**{"cold": True, **wanted})
+    run = RunOptions(**{"cold": not template.wanted(), **wanted})
     request = submission.Request(backend, np, source, "In[1]", model.model_dump(mode="json"), run)
     return submission.launch(request, payload)
 

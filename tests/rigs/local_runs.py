@@ -1,4 +1,4 @@
-"""Cold runs of the backend `local`, and the processes that they consist of."""
+"""Runs of the backend `local`, and the processes that they consist of."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.rigs.launching import ended, launch_cell
 
 
 def start(source: str, np: int = 2, names: dict[str, Any] | None = None, **request: Any) -> RunFolder:
-    """Start a cold run of the local backend; returns while it runs."""
+    """Start a run of the local backend; returns while it runs."""
     return launch_cell("local", source, np, names=names, **request)
 
 

@@ -20,9 +20,10 @@ __all__ = ["notebook_shell"]
 
 @contextlib.contextmanager
 def notebook_shell(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[InteractiveShell]:
-    """Open a shell in this folder. Its ranks start cold, so that no template outlives a test."""
+    """Open a shell in this folder. Without the fixture `warm` its ranks start cold."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(template, "wanted", lambda: False)
+    warm = template.wanted()  # only by the fixture, as long as there is no shell
+    monkeypatch.setattr(template, "wanted", lambda: warm)
     monkeypatch.setattr(template, "observe", lambda namespace: None)
     monkeypatch.setattr(last_run, "_last_run_id", None)
     monkeypatch.setattr(clusters, "_used", None)
@@ -33,6 +34,8 @@ def notebook_shell(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[In
     shell.reset()
     jupyter_dist.load_ipython_extension(shell)
     yield shell
+    if warm:
+        monkeypatch.setattr(template, "close", lambda: None)  # other tests use it too
     jupyter_dist.unload_ipython_extension(shell)
     shell.history_manager.end_session()  # type: ignore[union-attr]
     InteractiveShell.clear_instance()

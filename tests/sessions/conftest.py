@@ -15,7 +15,7 @@ from IPython.utils.capture import capture_output
 
 from jupyter_dist.conformance.deadlines import wait_until
 from jupyter_dist.errors import DistError
-from jupyter_dist.launch import session_link, template
+from jupyter_dist.launch import session_link
 from jupyter_dist.record.sessions import list_sessions
 from jupyter_dist.showing.run import Run
 from jupyter_dist.worker.process_identity import start_ticks
@@ -66,12 +66,6 @@ class Notebook:
 def notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Notebook]:
     with notebook_shell(monkeypatch, tmp_path) as shell:
         yield Notebook(shell)
-
-
-@pytest.fixture
-def warm(preloaded: None, notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ranks are forks of the module's template, as in a notebook that has imported the same."""
-    monkeypatch.setattr(template, "wanted", lambda: True)
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,9 @@ from tests.rigs.stopwatch import Stopwatch
 from .conftest import Notebook
 from .test_failures import BEGIN, SUM, waits_in
 
+PRELOADED = ["torch"]
+pytestmark = [pytest.mark.usefixtures("warm"), pytest.mark.xdist_group("sessions of torch")]
+
 
 def pids() -> list[int]:
     session = find_session("main")

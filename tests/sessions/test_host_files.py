@@ -14,6 +14,8 @@ from jupyter_dist.record import reader
 
 from .conftest import Notebook
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.fixture
 def line(tmp_path: Path) -> str:

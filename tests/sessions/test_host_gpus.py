@@ -7,6 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from jupyter_dist.conformance.deadlines import wait_until
 from jupyter_dist.folder import runs
 from jupyter_dist.job import State
@@ -17,6 +19,8 @@ from tests.rigs.launching import ended, launch_cell
 from tests.rigs.nvidia import FakeGpus
 
 from .conftest import Notebook
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 def used() -> set[str]:

@@ -23,6 +23,8 @@ from tests.rigs.hosts import Hosts, missing
 from .conftest import Notebook
 from .test_failures import BEGIN, SUM, waits_in
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:

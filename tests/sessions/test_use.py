@@ -36,6 +36,8 @@ from tests.rigs.stopwatch import Stopwatch
 
 from .conftest import Notebook
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 _UNDER_MPI = (
     "--backend sagemaker --distribution mpi --instance-type ml.c5.xlarge --image me/torch:1 "
     "--region us-east-1 --role arn:aws:iam::123456789012:role/R"

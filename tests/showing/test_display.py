@@ -18,19 +18,19 @@ from tests.rigs.run_maker import RunMaker
 RUN = "application/x-jupyter-dist-run+json"
 VIEW = "application/vnd.jupyter.widget-view+json"
 LOAD = "%load_ext jupyter_dist"
-SLOW = """%%distribute -np 2 --cold
+SLOW = """%%distribute -np 2
 import time
 for i in range(30):
     print(i, flush=True)
     time.sleep(.1)
 """
-STUBBORN = """%%distribute -np 2 --cold
+STUBBORN = """%%distribute -np 2
 import signal, time
 for ignored in (signal.SIGINT, signal.SIGTERM): signal.signal(ignored, signal.SIG_IGN)
 time.sleep(600)
 """
-GOOD = "%%distribute -np 2 --cold\nprint('<b>hello</b>')\n7"
-BAD = """%%distribute -np 2 --cold
+GOOD = "%%distribute -np 2\nprint('<b>hello</b>')\n7"
+BAD = """%%distribute -np 2
 import jupyter_dist as dist
 print("so far")
 dist.barrier()  # both have said it before rank 0 fails and rank 1 is stopped
@@ -72,7 +72,7 @@ def test_a_run_is_one_output_with_its_id_and_its_text(kernel: Any, own_folders: 
 
 def test_the_id_is_there_from_the_start_and_stays(kernel: Any, own_folders: Path) -> None:
     kernel.run(LOAD)
-    cell = kernel.start("%%distribute -np 2 --cold\nimport time\nfor i in range(600):\n    time.sleep(.1)")
+    cell = kernel.start("%%distribute -np 2\nimport time\nfor i in range(600):\n    time.sleep(.1)")
     cell.until(lambda cell: "running" in cell.text)
     kernel.interrupt()
     cell.finish()
@@ -95,17 +95,17 @@ def test_the_result_is_kept_although_it_is_not_shown_twice(kernel: Any) -> None:
 
 def test_runs_from_python_are_shown_once_too(kernel: Any) -> None:
     kernel.run("import jupyter_dist\ndef f():\n    print('in f')")
-    cell = kernel.run("run = jupyter_dist.run(f, np=1, cold=True)\nrun")
+    cell = kernel.run("run = jupyter_dist.run(f, np=1)\nrun")
     assert outputs(cell) == ["display_data"]
     assert cell.text.count("succeeded: 1 rank") == 1
-    cell = kernel.run("jupyter_dist.run(f, np=1, cold=True)\n'another result'")
+    cell = kernel.run("jupyter_dist.run(f, np=1)\n'another result'")
     assert outputs(cell) == ["display_data", "execute_result"]
     assert cell.text.count("succeeded: 1 rank") == 1
 
 
 def test_a_detached_run_is_the_result(kernel: Any) -> None:
     kernel.run(LOAD)
-    cell = kernel.run(GOOD.replace("--cold", "--cold --detach"))
+    cell = kernel.run(GOOD.replace("-np 2", "-np 2 --detach"))
     assert outputs(cell) == ["execute_result"]
     assert RUN in cell.displays[0]
     kernel.run("_.wait()")

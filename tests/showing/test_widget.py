@@ -36,7 +36,7 @@ def made():
     run.end()
     return run.folder
 """
-COUNT = """%%distribute -np 2 --cold
+COUNT = """%%distribute -np 2
 import time
 import jupyter_dist as dist
 dist.barrier()
@@ -201,7 +201,7 @@ def test_a_kernel_that_cannot_be_heard_tells(kernel: Any, unheard: FrontEnd) -> 
 
 
 def test_a_flood_is_told_in_bounded_pieces(kernel: Any, unheard: FrontEnd) -> None:
-    cell = kernel.start("%%distribute -np 2 --cold\nfor i in range(100_000):\n    print('x' * 400, i)")
+    cell = kernel.start("%%distribute -np 2\nfor i in range(100_000):\n    print('x' * 400, i)")
     began = time.monotonic()
     cell.finish()
     took = time.monotonic() - began
@@ -214,7 +214,7 @@ def test_a_flood_is_told_in_bounded_pieces(kernel: Any, unheard: FrontEnd) -> No
 def test_a_detached_run_is_live_and_a_download_comes_in_pieces(
     kernel: Any, heard: FrontEnd, own_folders: Path
 ) -> None:
-    cell = kernel.run(COUNT.format(steps=60).replace("--cold", "--cold --detach"))
+    cell = kernel.run(COUNT.format(steps=60).replace("-np 2", "-np 2 --detach"))
     comm = heard.widget(cell)
     heard.send(comm, {"kind": "watch"})
     heard.until(lambda: any(change["run"]["state"] == "succeeded" for change in heard.changes("run")))

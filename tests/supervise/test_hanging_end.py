@@ -13,6 +13,8 @@ from tests.rigs.launching import ended, launch_cell, logs, story, until_up
 from tests.rigs.run_maker import RunMaker
 from tests.rigs.time_limit import TimeLimit
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 # Each prints a line when it hangs.
 HANDLER = """import atexit, time
 def late():

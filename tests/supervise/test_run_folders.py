@@ -22,6 +22,8 @@ from tests.rigs.launching import ended, logs, rank_pids
 from tests.rigs.local_runs import UP, gone, run, start, supervisor_pid
 from tests.rigs.stopwatch import WaitFor
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def remove(folder: RunFolder) -> None:
     """Remove it as a user does, who asks again where rm says "Directory not empty": the run writes."""

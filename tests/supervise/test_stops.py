@@ -7,11 +7,15 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from jupyter_dist.job import State
 from jupyter_dist.record.failures import failures
 from tests.rigs.launching import ended, logs, rank_pids
 from tests.rigs.local_runs import UP, gone, run, start
 from tests.rigs.stopwatch import Stopwatch
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 def test_stop_lets_finally_blocks_run() -> None:

@@ -19,6 +19,8 @@ from tests.rigs.launching import ended, logs, open_files, rank_pids
 from tests.rigs.local_runs import UP, run, start, supervisor_pid
 from tests.rigs.stopwatch import Stopwatch, WaitFor
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def test_every_rank_runs_the_cell_and_returns_its_last_expression() -> None:
     folder, status = run(

@@ -16,6 +16,8 @@ from tests.rigs.launching import ended, launch_cell, logs, story, until, until_u
 from tests.rigs.stopwatch import Stopwatch, WaitFor
 from tests.rigs.time_limit import TimeLimit
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 SAVES = """
 import signal, time
 asked = []

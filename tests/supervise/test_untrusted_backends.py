@@ -24,6 +24,8 @@ from tests.rigs.far_service import Service
 from tests.rigs.launching import ended, launch_cell, logs, story, until_up
 from tests.rigs.stopwatch import Stopwatch, WaitFor
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 UP = "import time\nprint('up')\ntime.sleep(600)"
 SAYS = "print('up')\n42"
 

@@ -37,6 +37,8 @@ from tests.rigs.launching import carrier_of
 from tests.tuning.test_engines import JOB
 from tests.tuning.test_tuning import story
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 LEARNS = """
 import json
 import jupyter_dist as dist

@@ -17,6 +17,8 @@ from jupyter_dist.plan.run_plan import make_plan, read_command_line
 from jupyter_dist.showing.run import Run
 from tests.tuning.test_tuning import story
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def train(np: str) -> None:
     """Has no end, and pays for each rank beyond the first. `np` is the user's own name."""

@@ -27,7 +27,7 @@ from jupyter_dist.start import Origin, start_cell
 from jupyter_dist.tuning import trial_runs
 from jupyter_dist.tuning.tuning_loop import Tuning
 
-pytestmark = pytest.mark.needs("optuna")
+pytestmark = [pytest.mark.needs("optuna"), pytest.mark.usefixtures("warm")]
 
 
 def quadratic(lr: float, kind: str, offset: float) -> float:

@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]:
     if not _BUILT.exists():
         pytest.skip("needs the built front-end: make .venv/.js")
-    found = JupyterServer(tmp_path_factory.mktemp("jupyter"))
+    found = JupyterServer(tmp_path_factory.mktemp("jupyter"), forks=True)
     try:
         found.start()
         yield found

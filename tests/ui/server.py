@@ -29,6 +29,11 @@ QUIET = (
     "@jupyterlab/apputils-extension:announcements",  # asks a question at the first start
     "@jupyterlab/extensionmanager-extension",  # asks PyPI
 )
+_FORKED_KERNELS = f"""import sys
+sys.path.append({str(Path(__file__).parents[2])!r})
+from tests.rigs import kernel_forks
+kernel_forks.install()
+"""
 OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
 
 
@@ -36,9 +41,10 @@ class JupyterServer:
     """JupyterLab and Notebook 7 on one port; `start`, `stop` and `restart` may follow each other.
 
     Everything it keeps is below `folder`: notebooks in `root`, runs in `runs`, settings in `config`.
+    With `forks` its kernels are forks, as those of tests/rigs/kernel_forks.py.
     """
 
-    def __init__(self, folder: Path, base_url: str = "/") -> None:
+    def __init__(self, folder: Path, base_url: str = "/", *, forks: bool = False) -> None:
         self.folder = folder
         self.base_url = base_url
         self.root = folder / "notebooks"
@@ -56,6 +62,8 @@ class JupyterServer:
             self.config / "jupyter_server_config.json", {"ServerApp": {"jpserver_extensions": switches}}
         )
         self._disable(())
+        if forks and sys.executable == PYTHON:
+            (self.config / "jupyter_server_config.py").write_text(_FORKED_KERNELS)
 
     @property
     def env(self) -> dict[str, str]:

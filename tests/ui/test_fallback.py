@@ -17,7 +17,7 @@ from .pages import LOAD, Lab, Notebook
 from .server import JupyterServer
 
 OURS = "jupyter-dist"
-TRAIN = """%%distribute -np 2 --cold
+TRAIN = """%%distribute -np 2
 import time
 import jupyter_dist as dist
 for step in dist.progress(range({steps})):
@@ -162,7 +162,7 @@ def _opened_again(bare: Lab, notebook: Notebook) -> Notebook:
 
 def test_a_failure_is_told_once_and_in_full_in_the_view(bare: Lab) -> None:
     notebook = bare.notebook(LOAD)
-    cell = notebook.run("%%distribute -np 2 --cold\nimport jupyter_dist as dist\n1 / dist.rank()")
+    cell = notebook.run("%%distribute -np 2\nimport jupyter_dist as dist\n1 / dist.rank()")
     view = notebook.view(cell).to_be("failed")
     expect(view.failure).to_contain_text("1 / dist.rank()")
     error = cell.locator("[data-mime-type='application/vnd.jupyter.stderr']")

@@ -205,7 +205,7 @@ def test_marks_titles_and_names_in_the_view(
     picture(lab.page, "culprit")
 
 
-FIGURES = """%%distribute -np 4 --cold
+FIGURES = """%%distribute -np 4
 import jupyter_dist as dist
 from matplotlib.figure import Figure
 figure = Figure()
@@ -265,7 +265,7 @@ def test_a_cluster_belongs_to_the_notebook(lab: Lab, server: JupyterServer, pict
     sidebar.form.get_by_label("Name").fill("ours")
     sidebar.form.get_by_role("button", name="Save", exact=True).click()
     expect(button).to_have_text("ours")
-    view = notebook.distribute("%%distribute --cold\n1").to_be("succeeded")
+    view = notebook.distribute("%%distribute\n1").to_be("succeeded")
     expect(view.chips).to_have_count(3)
     expect(view.header).to_contain_text("ours (local)")
     # A notebook that has only the old name, in a kernel that starts with it.

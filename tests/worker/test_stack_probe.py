@@ -16,6 +16,8 @@ from jupyter_dist.record.outputs.results import Results
 from jupyter_dist.worker.stack_probe import IN_C_SLEEP
 from tests.rigs.launching import ended, launch_cell, logs, story, until
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 C_SLEEP = """
 import ctypes, os, time
 libc, found = ctypes.CDLL(None), set()

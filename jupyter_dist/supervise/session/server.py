@@ -377,12 +377,13 @@ class Server:
 def serve(folder: RunFolder, job: Job, lock: Lock, *, warm: bool, prepared: int | None) -> None:
     """Start the session of this job, whose first cell is in `folder`. Blocks until the session has ended."""
     assert job.session is not None
-    name = str(job.session["name"])
+    name, until = str(job.session["name"]), time.monotonic() + _BEAT_S
     path = place.sessions_root(folder.path.parent) / name
     make_private(path)
-    life = try_lock(path / place.LIFE_LOCK)
-    if life is None:
-        raise DistError(f"the session {name!r} runs already")
+    while (life := try_lock(path / place.LIFE_LOCK)) is None:  # the earlier session frees it last of all
+        if (path / place.ABOUT).exists() or time.monotonic() > until:
+            raise DistError(f"the session {name!r} runs already")
+        time.sleep(0.01)
     server = Server(job, path, warm, prepared)
     server.take(folder, job, lock, job.session)
     try:

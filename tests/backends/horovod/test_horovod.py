@@ -27,6 +27,8 @@ from tests.rigs.hosts import Hosts
 from tests.rigs.launching import ended, launch_cell, parent_of, results, story, until, until_up
 from tests.rigs.stopwatch import WaitFor
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 needs_horovod = pytest.mark.needs("horovod", "torch", "tensorflow", "tf_keras")
 mpi = pytest.param("mpi", marks=pytest.mark.needs("horovod with MPI"))
 

@@ -25,6 +25,8 @@ from tests.rigs.launching import ended, launch_cell, results, story
 from tests.rigs.plain_http import ask
 from tests.rigs.stopwatch import Stopwatch, WaitFor
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 needs_horovod = pytest.mark.needs("horovod", "torch")
 
 STATIC = """

@@ -19,7 +19,7 @@ from jupyter_dist.conformance.deadlines import Deadline
 from jupyter_dist.errors import Busy
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
-from jupyter_dist.launch import submission, template
+from jupyter_dist.launch import submission
 from jupyter_dist.record import reader
 from jupyter_dist.worker.gpus import by_local_rank, record
 from tests.rigs.hosts import Hosts
@@ -27,6 +27,8 @@ from tests.rigs.launching import ended, launch_cell, open_files, results, story
 from tests.rigs.nvidia import FakeGpus
 from tests.rigs.stopwatch import Stopwatch, WaitFor
 from tests.rigs.time_limit import TimeLimit
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 SEES = "import os; os.environ.get('CUDA_VISIBLE_DEVICES')"
 CURES = (
@@ -48,7 +50,7 @@ class Runs:
     def __init__(self, folder: Path) -> None:
         self.end = folder / "end"
 
-    def start(self, np: int = 2, backend: str = "local", cold: bool = True, **options: Any) -> RunFolder:
+    def start(self, np: int = 2, backend: str = "local", cold: bool = False, **options: Any) -> RunFolder:
         return launch_cell(backend, STAYS, np, options, {"END": str(self.end)}, cold=cold)
 
     def up(self, folder: RunFolder, wait_for: WaitFor) -> RunFolder:
@@ -138,11 +140,9 @@ def test_a_gpu_that_is_shared_is_not_free(fake_gpus: FakeGpus, runs: Runs, wait_
 @pytest.mark.parametrize("cold", [True, False], ids=["cold", "warm"])
 @pytest.mark.parametrize("killed", ["supervisor", "rank", "guard and supervisor"])
 def test_gpus_are_free_once_the_last_rank_is_gone_and_never_before(
-    fake_gpus: FakeGpus, runs: Runs, wait_for: WaitFor, killed: str, cold: bool, monkeypatch: Any
+    fake_gpus: FakeGpus, runs: Runs, wait_for: WaitFor, killed: str, cold: bool
 ) -> None:
     fake_gpus.are(2)
-    if not cold:
-        monkeypatch.setattr(template, "wanted", lambda: True)
     run = runs.up(runs.start(cold=cold), wait_for)
     status = reader.status(run)
     assert status.warm is not cold

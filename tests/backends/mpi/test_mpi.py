@@ -21,6 +21,8 @@ from jupyter_dist.record import reader
 from tests.rigs.launching import ended, launch_cell, launcher_log, logs, only_child, results, until_up
 from tests.rigs.stopwatch import WaitFor
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def program(name: str, package: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(shutil.which(name) is None, reason=f"needs {name}: apt-get install {package}")

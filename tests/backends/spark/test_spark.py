@@ -29,6 +29,7 @@ from tests.rigs.stopwatch import WaitFor
 
 pytestmark = [
     pytest.mark.xdist_group("spark"),
+    pytest.mark.usefixtures("warm"),
     pytest.mark.skipif(spark_rig.missing() is not None, reason=str(spark_rig.missing())),
 ]
 

@@ -40,6 +40,8 @@ from tests.rigs.hosts import Hosts, missing
 from tests.rigs.launching import ended, launch_cell, results, story
 from tests.rigs.stopwatch import Stopwatch, WaitFor
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 COUNT = """
 import sys, time
 for i in range(LINES):

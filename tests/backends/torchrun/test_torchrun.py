@@ -22,7 +22,7 @@ from jupyter_dist.worker import payload as container
 from tests.rigs.launching import ended, launch_cell, launcher_log, logs, only_child, until_up
 from tests.rigs.stopwatch import WaitFor
 
-pytestmark = pytest.mark.needs("torch")
+pytestmark = [pytest.mark.needs("torch"), pytest.mark.usefixtures("warm")]
 
 
 def start(source: str, np: int = 2, max_restarts: int = 0, **options: Any) -> RunFolder:

@@ -18,6 +18,8 @@ from jupyter_dist.queries import run
 from tests.rigs.answering import User, waiting
 from tests.rigs.launching import ended, launch_cell, results, story
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 REQUEST = {"seq": 1, "type": "request", "command": "initialize", "arguments": {"adapterID": "test"}}
 
 

@@ -18,6 +18,8 @@ from tests.rigs.answering import AT_CALL, User, waiting
 from tests.rigs.launching import ended, launch_cell, logs, results, story, until
 from tests.rigs.time_limit import TimeLimit
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 STOPS = """
 import os
 rank = int(os.environ["RANK"])

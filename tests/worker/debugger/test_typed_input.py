@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from jupyter_dist.job import State
 from tests.rigs.answering import User, waiting
 from tests.rigs.launching import ended, launch_cell, logs, results, story
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 ASKS = """
 import os

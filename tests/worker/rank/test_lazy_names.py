@@ -18,6 +18,8 @@ from jupyter_dist.showing import failure_report, summary
 from jupyter_dist.showing.run import Run
 from tests.rigs.launching import ended, launch_cell, results, story
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 Cells = Callable[[str], dict[str, Any]]
 
 DEFINITIONS = """

@@ -14,6 +14,8 @@ from jupyter_dist.record.failures.failures import failures
 from jupyter_dist.showing import failure_report
 from tests.rigs.launching import ended, launch_cell, logs, story
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 OURS = str(Path(failure_report.__file__).parents[1])
 MODULE = """import inspect, warnings
 
