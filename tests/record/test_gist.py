@@ -53,6 +53,13 @@ WORKER = (
             "Exception encountered when calling Dense.call(). "
             "Matrix size-incompatible: In[0]: [32,784], In[1]: [10,784]",
         ),
+        (
+            "Graph execution error:\n\nDetected at node A/grads_0 defined at (most recent call last):\n"
+            '  File "In[5]", line 3, in <module>\n\n  File "<string>", line 111, in horovod_allreduce\n\n'
+            "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt to "
+            "allreduce.\n\t [[{{node A/grads_0}}]] [Op:__inference_multi_step_on_iterator_1040]",
+            "Horovod has been shut down.",
+        ),
         (WORKER, "Caught IndexError in DataLoader worker process 0. IndexError: index 7 out of range"),
         (
             "CUDA error: device-side assert triggered\n" + "Advice for debugging. " * 30,

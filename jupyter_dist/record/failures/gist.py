@@ -61,10 +61,15 @@ def gist(message: str, limit: int = 200) -> str:
 def _without_frames(lines: list[str]) -> list[str]:
     """Return the lines that are no call of a traceback, no source line, and no appendix."""
     kept = []
-    of_frame = False
+    frame: str | None = None
     for line in lines:
-        frame = bool(_FRAME.match(line))
-        if not frame and not of_frame and not _APPENDIX.match(line.strip()):
+        # TensorFlow's frames have no source line if the file is not on the disk.
+        of_frame = frame is not None and _indent(line) >= _indent(frame)
+        frame = line if _FRAME.match(line) else None
+        if frame is None and not of_frame and not _APPENDIX.match(line.strip()):
             kept.append(line)
-        of_frame = frame  # the next line is the frame's source
     return kept
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
