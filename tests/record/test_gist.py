@@ -56,8 +56,8 @@ WORKER = (
         (
             "Graph execution error:\n\nDetected at node A/grads_0 defined at (most recent call last):\n"
             '  File "In[5]", line 3, in <module>\n\n  File "<string>", line 111, in horovod_allreduce\n\n'
-            "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt to "
-            "allreduce.\n\t [[{{node A/grads_0}}]] [Op:__inference_multi_step_on_iterator_1040]",
+            "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt "
+            "to allreduce.\n\t [[{{node A/grads_0}}]] [Op:__inference_multi_step_on_iterator_1040]",
             "Horovod has been shut down.",
         ),
         (WORKER, "Caught IndexError in DataLoader worker process 0. IndexError: index 7 out of range"),
