@@ -7,6 +7,7 @@ calls `install()` in its configuration.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import os
@@ -47,6 +48,14 @@ class _Parent:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
+        atexit.register(self._close, os.getpid())
+
+    def _close(self, owner: int) -> None:
+        if os.getpid() != owner:  # a fork of this process
+            return
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
