@@ -122,6 +122,12 @@ class Objective:
     def reported(self) -> list[tuple[int, float]]:
         return [point for index, point in enumerate(self.series) if is_reported(index)]
 
+    @property
+    def compared(self) -> list[tuple[int, float]]:
+        """Return the reported values without the one with which the trial has done enough."""
+        enough = bool(self.reached) and is_reported(len(self.series) - 1)
+        return self.reported[:-1] if enough else self.reported
+
     measured = None
 
     def outcome(self) -> tuple[float | None, str | None]:

@@ -17,6 +17,7 @@ class Throughput:
     """Has the interface of `Objective`, for --scaling."""
 
     reported: tuple[tuple[int, float], ...] = ()
+    compared = reported
     reached = ""
     paused = False
     measured: Mapping[str, Any] | None = None

@@ -234,12 +234,13 @@ class Tuning:
             return
         running.objective.refresh(final=status.state.ended)
         if not status.state.ended:
+            # Many values may have arrived since the last look. The first that ends the trial counts.
+            if self.search.prunes and not running.hopeless:
+                self._end_if_hopeless(running)
             self._end_if_reached(running)
-        if self.search.steps and not status.state.ended:
-            self._end_if_enough(running, status)
-        if self.search.prunes and not running.hopeless and not status.state.ended:
-            self._end_if_hopeless(running)
-        if status.state.ended:
+            if self.search.steps:
+                self._end_if_enough(running, status)
+        else:
             state, value, reason = self._judge(running, status)
             if status.told and running.trial.until is not None:  # its checkpoints may not have arrived
                 reason = "; ".join(filter(None, (reason, status.told)))
@@ -258,10 +259,10 @@ class Tuning:
         return False
 
     def _end_if_hopeless(self, running: _Running) -> None:
-        reported = running.objective.reported
-        if self._engine.is_hopeless(running.trial.number, reported):
+        compared = running.objective.compared
+        if self._engine.is_hopeless(running.trial.number, compared):
             running.place.request(
-                "stop", f"{_PRUNED_BECAUSE}{reported[-1][0]}: other trials did better by then"
+                "stop", f"{_PRUNED_BECAUSE}{compared[-1][0]}: other trials did better by then"
             )
             running.hopeless = True
 

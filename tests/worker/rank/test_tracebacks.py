@@ -12,7 +12,7 @@ from jupyter_dist.conformance.deadlines import run_process
 from jupyter_dist.job import State
 from jupyter_dist.record.failures.failures import failures
 from jupyter_dist.showing import failure_report
-from tests.rigs.launching import ended, launch_cell, logs, story
+from tests.rigs.launching import ended, launch_cell, logs, story, until_up
 
 pytestmark = pytest.mark.usefixtures("warm")
 
@@ -148,6 +148,32 @@ if rank == 4:
     finally:
         print("heard in spite of it")
 """
+
+
+IN_A_DESTRUCTOR = """
+import time
+
+class Slow:
+    def __del__(self):
+        print("up")
+        time.sleep(1000)
+
+thing = Slow()
+try:
+    del thing
+    time.sleep(1000)
+except KeyboardInterrupt:
+    print("heard in spite of it")
+    raise
+"""
+
+
+def test_an_interrupt_in_a_destructor_is_heard(own_folders: Path) -> None:
+    run = launch_cell("local", IN_A_DESTRUCTOR, 1)
+    until_up(run)
+    run.request("interrupt")
+    assert ended(run).state is State.STOPPED, story(run)
+    assert logs(run, 0) == ["up", "heard in spite of it"]
 
 
 def test_a_log_ends_with_what_its_rank_said(own_folders: Path, tmp_path: Path) -> None:
