@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("warm")
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[InteractiveShell]:
-    """A shell with the extension loaded; ranks start cold, as no template is to outlive a test."""
+    """A shell with the extension loaded."""
     with notebook_shell(monkeypatch, tmp_path) as opened:
         yield opened
 

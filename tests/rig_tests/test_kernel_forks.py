@@ -1,4 +1,4 @@
-"""A kernel that is a fork cannot be told from an ordinary one by what a cell sees."""
+"""A kernel that is a fork is as an ordinary one, apart from its modules: what cells see, and how it ends."""
 
 from __future__ import annotations
 
@@ -48,6 +48,14 @@ def test_it_sees_what_an_ordinary_kernel_sees(tmp_path: Path, monkeypatch: pytes
     (ordinary_sees, _), (fork_sees, one), (_, another) = found
     assert fork_sees == ordinary_sees
     assert one != another
+
+
+def test_it_runs_exit_handlers(kernel: Kernel, tmp_path: Path) -> None:
+    process = kernel.manager.provisioner.process  # type: ignore[union-attr]
+    assert isinstance(process, kernel_forks.Fork)
+    kernel.start("import atexit, pathlib\natexit.register(pathlib.Path('ended').touch)\nexit()")
+    assert process.wait() == 0
+    assert (tmp_path / "ended").exists()
 
 
 def test_how_it_has_ended_is_known(kernel: Kernel, wait_for: WaitFor) -> None:
