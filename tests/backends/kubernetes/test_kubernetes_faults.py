@@ -220,8 +220,9 @@ def test_pods_that_are_taken_away_end_their_attempt_with_that_reason(plane: Plan
     pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
     first = str(run.status.ranks[1].host)
     plane.api.delete(f"{pods}/{first}")
-    assert f"host {first} was lost: this pod, on node " in told(run, "was deleted")
     wait_until(lambda: run.status.attempt == 1, "the second attempt", run)
+    lost = f"host {first} was lost: this pod, on node .*was deleted"
+    assert re.search(lost, run.folder.supervisor_log.read_text()), story(run)
     second = str(runs.until_up(run).status.ranks[0].host)
     assert second != first
     low = "The node was low on resource: memory."

@@ -31,11 +31,11 @@ print(total, name)
 """
 
 
-def load(kernel: Kernel) -> None:
-    """Load the extension. Its prompt waits until all ranks have arrived, however late one of them does."""
+def load(kernel: Kernel, late_s: float = 1000.0) -> None:
+    """Load the extension. Its prompt waits until all ranks have arrived. The last one may be so late."""
     kernel.run(
         "%load_ext jupyter_dist\nfrom jupyter_dist.showing.debugger import conversation\n"
-        "conversation._SETTLE_S = 1000.0"
+        f"conversation._SETTLE_S = {late_s}"
     )
 
 
@@ -215,7 +215,7 @@ rank
 
 
 def test_a_rank_that_needs_another_one_does_not_hold_up_the_prompt(kernel: Kernel) -> None:
-    kernel.run("%load_ext jupyter_dist")
+    load(kernel, 3.0)
     cell = kernel.start(WAITS)
     talk(
         kernel,
