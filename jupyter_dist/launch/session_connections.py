@@ -25,7 +25,12 @@ class Connections:
     def has(self, session: StoredSession) -> bool:
         """Return whether there is a connection to this session, which proves that it still runs."""
         created, link = self._links.get(str(session.path), (0.0, None))
-        return link is not None and created == session.about["created"] and not is_readable(link)
+        if link is None or created != session.about["created"]:
+            return False
+        try:
+            return not is_readable(link)
+        except ValueError:  # another thread has just closed it
+            return False
 
     def take(self, session: StoredSession) -> channel.Channel:
         """Return the connection to a session, or a new one. The caller owns it. Raises OSError."""

@@ -120,6 +120,7 @@ if os.fork() == 0:
     os._exit(0)
 """
     with channel.listen(tmp_path) as listener:
+        listener.settimeout(PATIENCE_S)
         kernel = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
             accepted, _ = listener.accept()

@@ -300,11 +300,12 @@ def test_a_cell_uses_its_notebooks_value_if_another_cell_arrives_while_it_is_pre
         space.update(__vsc_ipynb_file__="a.ipynb", lr=1)
         return launch(*arguments)
 
-    for how in ("file", "question"):
+    for how in ("file", "question", "some ranks"):
         if how == "question":
             (session_folder("main") / place.NAMES).unlink()
         monkeypatch.setattr(submission, "launch", after_another)
-        assert notebook.results("lr") == [1, 1], how
+        line = "--session --ranks 0" if how == "some ranks" else "--session"
+        assert notebook.results("lr", line)[0] == 1, how
 
 
 def test_what_a_cell_imports_and_defines_stays(notebook: Notebook) -> None:

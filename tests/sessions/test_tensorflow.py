@@ -85,12 +85,17 @@ def test_a_model_trains_on_with_its_weights(notebook: Notebook) -> None:
         "        model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])\n"
         "        model.compile('sgd', 'mse')\n    return model\n"
         "x, y = tf.ones((8, 2)), tf.ones((8, 1))\n"
+        "with strategy.scope():\n    on_read = tf.VariableSynchronization.ON_READ, tf.VariableAggregation.MEAN\n"
+        "    mean = tf.Variable(0.0, synchronization=on_read[0], aggregation=on_read[1])\n"
+        "strategy.run(lambda: mean.assign(float(dist.rank())))\n"
     )
     fit = "model.fit(x, y, batch_size=4, verbose=0)"
     notebook.cell(f"{BEGIN}\n{build}model = build()\n{fit}", "--session -np 2")
     before = pids()
     waits_in("in it", lambda folder: folder.request("interrupt"))
     notebook.fails(f"{IN_IT}if dist.rank() == 1:\n    while True: time.sleep(0.1)\n{fit}")
+    read = "float(mean.numpy()), len(model.get_weights())"
+    assert notebook.results(read) == [(float(rank), 2) for rank in range(2)]
     for old in (fit, "total(strategy)", "build()"):
         assert "this strategy belongs to collectives of TensorFlow that were ended" in str(
             notebook.fails(old)

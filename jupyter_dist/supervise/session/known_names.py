@@ -36,8 +36,10 @@ class KnownNames:
         The path of a notebook may be unknown: an empty text.
         """
         self._number = 0
-        self._known: Mapping[str, Any] | None = None
+        self._known: Mapping[str, Any] = {}
         """What kernels had to know when the number was last increased."""
+        self._values: tuple[list[dict[str, str]], list[dict[str, str]]] | None = None
+        """The digests that each rank had then, and those of each unfinished cell, for cells of some ranks."""
         self._is_written = False
 
     def see(self, notebook: str | None, digests: Mapping[str, str]) -> None:
@@ -50,19 +52,20 @@ class KnownNames:
     def of(self, chosen: Collection[int] | None = None, *, restart: object = None) -> dict[str, Any]:
         """Return what a kernel has to know. `chosen`, `restart`: the ranks of its cell, and what starts anew.
 
-        By default it is for all ranks. It then has a number, which `are` checks.
+        By default it is for all ranks. It has a number, which `are` checks.
         """
-        if chosen is None and restart != "all":
-            self._count()
-            return {**(self._known or {}), "number": self._number}
-        return self._content(chosen, restart)
+        self._count()
+        known = self._known if chosen is None and restart != "all" else self._content(chosen, restart)
+        return {**known, "number": self._number}
 
     def _count(self) -> None:
         """Increase the number if anything has changed."""
         known = self._content()
-        if known != self._known:
+        unfinished = [dict(request.sent) for request in self._unfinished() if request.sent]
+        values = [dict(kept.sent) for kept in self._ranks.all], unfinished
+        if known != self._known or values != self._values:
             self._number += 1
-            self._known, self._is_written = known, False
+            self._known, self._values, self._is_written = known, values, False
 
     def _content(self, chosen: Collection[int] | None = None, restart: object = None) -> dict[str, Any]:
         everyone = range(len(self._ranks.all))

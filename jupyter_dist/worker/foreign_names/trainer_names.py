@@ -128,6 +128,13 @@ ROWS: tuple[Row, ...] = (
         "Making an Accelerator of the notebook again on a rank",
     ),
     Row(
+        "accelerate.state",
+        ("PartialState._shared_state",),
+        ("worker/session/process_group",),
+        Missing.OFF,
+        "Opening the process group of accelerate again after a session's failed cell",
+    ),
+    Row(
         "transformers.training_args",
         ("_setup_devices", "_n_gpu"),
         ("worker/pickling/reducers/trainers",),

@@ -36,7 +36,7 @@ _USES_ACCELERATE = (
 _NAMES_THE_FIRST = re.compile(rb"cuda(?:[:.]0|\(0|\.set_device\(0)\b")
 
 _of_an_earlier_cell = False
-"""Whether a cell has made the GPUs visible, also for later cells, and no note has said so yet."""
+"""Whether `see_all` has made the GPUs visible, also for later cells, and no note has said so yet."""
 _chosen = False
 _each = 1
 """The number of the rank's own GPUs before it saw those of the ranks beside it."""
@@ -65,7 +65,8 @@ def look_at(payload: Path, modules: Path) -> None:
     if SEES not in os.environ and not _of_an_earlier_cell:
         return
     paths = (payload, *(modules.rglob("*.py") if modules.is_dir() else ()))
-    uses = (_READS_LOCAL_RANK, *(() if has_several() else _USES_ACCELERATE))
+    several = _each > 1 if _of_an_earlier_cell else has_several()  # of its own
+    uses = (_READS_LOCAL_RANK, *(() if several else _USES_ACCELERATE))
     if SEES not in os.environ:
         if any(_has(path, (_NAMES_THE_FIRST,)) for path in paths) and not any(
             _has(path, uses) for path in paths
@@ -77,7 +78,7 @@ def look_at(payload: Path, modules: Path) -> None:
             _of_an_earlier_cell = False
     elif any(_has(path, uses) for path in paths):
         why_not = "an earlier cell of the session has used it. Use dist.device() in place of LOCAL_RANK"
-        _of_an_earlier_cell = see_all(why_not)
+        see_all(why_not)
 
 
 def _has(path: Path, patterns: Sequence[re.Pattern[bytes]]) -> bool:
@@ -98,16 +99,16 @@ def has_several() -> bool:
     return "," in os.environ.get("CUDA_VISIBLE_DEVICES", "")
 
 
-def see_all(why_not: str) -> bool:
+def see_all(why_not: str) -> None:
     """Make the GPUs of the ranks beside this one visible, with the rank's own as the default.
 
-    Returns whether they have become visible. `why_not`: the reason to tell if CUDA has started.
+    `why_not`: the reason to tell if CUDA has started.
     """
-    if not _see_all(why_not):
-        return False
-    import_hooks.call("torch", _choose_for_torch)
-    import_hooks.call("tensorflow", _choose_for_tensorflow)
-    return True
+    global _of_an_earlier_cell
+    if _see_all(why_not):
+        _of_an_earlier_cell = True
+        import_hooks.call("torch", _choose_for_torch)
+        import_hooks.call("tensorflow", _choose_for_tensorflow)
 
 
 def patch_horovod(basics: Any) -> None:

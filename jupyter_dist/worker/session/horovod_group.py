@@ -11,7 +11,6 @@ cell may make another one for the same model. Horovod refuses to average a gradi
 from __future__ import annotations
 
 import contextlib
-import gc
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ from typing import Any
 from ..horovod.rendezvous import peers
 from ..import_hooks import call
 from ..patching import wrap, wrap_copies
+from .instances import instances
 
 __all__ = ["close", "leave", "watch"]
 
@@ -133,9 +133,7 @@ def _reset_optimizers() -> None:
 
     Their own method for elastic training does so: load_state_dict.
     """
-    optimizers = sys.modules["torch.optim"]
-    for value in gc.get_objects():
-        kind = type(value)
-        if issubclass(kind, optimizers.Optimizer) and hasattr(kind, "skip_synchronize"):
+    for value in instances(sys.modules["torch.optim"].Optimizer):
+        if hasattr(type(value), "skip_synchronize"):
             with contextlib.suppress(Exception):  # the user's own class may fail
                 value.load_state_dict(value.state_dict())

@@ -7,12 +7,12 @@ its hooks would use the closed group in each backward pass of the model, also if
 from __future__ import annotations
 
 import contextlib
-import gc
 import sys
 import weakref
 from typing import Any
 
 from .. import foreign_names
+from .instances import instances
 
 __all__ = ["are", "note_all"]
 
@@ -33,8 +33,8 @@ def note_all() -> None:
     if module is None:
         return
     lost = foreign_names.lost("worker/session/old_models")
-    for each in gc.get_objects():
-        if issubclass(type(each), module.DistributedDataParallel) and not are(each):
+    for each in instances(module.DistributedDataParallel):
+        if not are(each):
             _old.add(each)
             if not lost:
                 with contextlib.suppress(Exception):  # one whose constructor has failed

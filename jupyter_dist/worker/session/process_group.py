@@ -56,10 +56,11 @@ def close() -> tuple[str | None, list[str]]:
 def opens_again() -> bool:
     """Return whether the user's code expects the present group to stay open.
 
-    An Accelerator opens one only in a process that has had none.
+    accelerate opens one only in a process that has had none. An Accelerator, a PartialState and the
+    TrainingArguments of transformers share the state of a PartialState.
     """
-    accelerate = sys.modules.get("accelerate.state")
-    return cell_state.opened_group or (accelerate is not None and accelerate.is_initialized())
+    state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
+    return cell_state.opened_group or bool(getattr(state, "_shared_state", None))
 
 
 def begin_cell(main: Mapping[str, Any], *, reopen: str | None) -> None:

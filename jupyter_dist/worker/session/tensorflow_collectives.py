@@ -8,7 +8,7 @@ service would end the processes of all workers when one of them dies. The sessio
 from __future__ import annotations
 
 import contextlib
-import gc
+import functools
 import logging
 import os
 import sys
@@ -21,6 +21,7 @@ from ..output import events
 from ..patching import wrap
 from ..tensorflow import strategies
 from ..tf_config import task
+from .instances import instances
 
 __all__ = ["close", "leave", "watch"]
 
@@ -35,7 +36,7 @@ _NOTE = (
     + _CURE
 )
 _USES = (
-    *("run", "reduce", "gather", "distribute_datasets_from_function"),
+    *("run", "gather", "distribute_datasets_from_function"),
     *("experimental_distribute_dataset", "experimental_distribute_values_from_function"),
 )
 """Methods of a strategy with which ranks begin to communicate. Reading a variable enters `scope`."""
@@ -114,12 +115,22 @@ def close() -> str | None:
 
 def _end_strategies() -> None:
     """Let all strategies that exist raise. Their ranks have counted different collectives, and would hang."""
-    kind = sys.modules[_STRATEGY].CollectiveAllReduceStrategy
-    for each in gc.get_objects():
-        if issubclass(type(each), kind):
-            for name in _USES:
-                setattr(each, name, _refuse)
+    for each in instances(sys.modules[_STRATEGY].CollectiveAllReduceStrategy):
+        for name in _USES:
+            setattr(each, name, _refuse)
+        each.reduce = functools.partial(_reduce, each)
+        with contextlib.suppress(AttributeError):  # one whose constructor has failed
             each.extended._create_variable = _refuse
+
+
+def _reduce(strategy: Any, _operation: Any, value: Any, axis: Any = None) -> Any:
+    """Return this rank's value of a variable: reading one that each replica has of its own reduces it.
+
+    An example is the moving mean of Keras 2's BatchNormalization.
+    """
+    if isinstance(value, sys.modules["tensorflow"].Variable):
+        return strategy.experimental_local_results(value)[0].read_value()
+    return _refuse()
 
 
 def _refuse(*_arguments: Any, **_options: Any) -> NoReturn:
