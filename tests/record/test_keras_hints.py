@@ -86,6 +86,8 @@ REFUSED = {
 OTHERS = {
     "a class of the user": "Trainer().fit(workers=2)",
     "a configuration of the user": "Trainer().lr",
+    "a classifier of another library": "Trainer().predict_proba(x)",
+    "a layer of another library": "Trainer().reset_states()",
     "an argument that never was": "model.fit(x, x, wrokers=2)",
     "a method that never was": "model.fti(x, x)",
     "no model": "None.fit_generator(x)",

@@ -85,8 +85,8 @@ def test_a_model_trains_on_with_its_weights(notebook: Notebook) -> None:
         "        model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])\n"
         "        model.compile('sgd', 'mse')\n    return model\n"
         "x, y = tf.ones((8, 2)), tf.ones((8, 1))\n"
-        "with strategy.scope():\n    on_read = tf.VariableSynchronization.ON_READ, tf.VariableAggregation.MEAN\n"
-        "    mean = tf.Variable(0.0, synchronization=on_read[0], aggregation=on_read[1])\n"
+        "own, average = tf.VariableSynchronization.ON_READ, tf.VariableAggregation.MEAN\n"
+        "with strategy.scope():\n    mean = tf.Variable(0.0, synchronization=own, aggregation=average)\n"
         "strategy.run(lambda: mean.assign(float(dist.rank())))\n"
     )
     fit = "model.fit(x, y, batch_size=4, verbose=0)"

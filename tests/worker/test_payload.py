@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pickle
 import subprocess
@@ -21,6 +22,8 @@ from hypothesis import strategies as st
 from jupyter_dist.worker import payload
 from jupyter_dist.worker.payload import ContainerError, UntrustedContainer
 from jupyter_dist.worker.pickling import tensors
+from jupyter_dist.worker.pickling.lazy_names import LazyNames
+from jupyter_dist.worker.pickling.unpickling import Unpickler
 
 ROOT = Path(__file__).parents[2]
 
@@ -141,6 +144,22 @@ class TestContainer:
     @given(value=st.lists(arrays, max_size=3) | values)
     def test_gives_back_what_it_was_given(self, tmp_path: Path, value: Any) -> None:
         assert same(value, there_and_back(tmp_path / "p.pkl", value))
+
+    @pytest.mark.parametrize("module", ["numpy._core.numeric", "numpy.core.numeric"])
+    def test_arrays_of_other_versions_of_numpy_are_loaded(self, module: str) -> None:
+        """numpy 1 has another module. numpy before 2.3 reads no order of the axes."""
+        array = np.arange(24).reshape(2, 3, 4)
+        make = Unpickler(io.BytesIO()).find_class(module, "_frombuffer")
+        for arguments, made in (
+            (((2, 3, 4), "C"), array),
+            (((4, 3, 2), "F"), array.T),
+            (((2, 3, 4), "K", (1, 0, 2)), array.transpose(1, 0, 2)),
+        ):
+            found = make(array.tobytes(), array.dtype, *arguments)
+            assert found.tolist() == made.tolist()
+            assert found.strides == made.strides
+        part: Any = {"pickles": {"a": f"c{module}\n_frombuffer\n.".encode()}, "needs": {}, "submodules": {}}
+        assert LazyNames({}, {}, [], part, {}).get("a") is make
 
     def test_arrays_come_out_as_writable_as_they_went_in(self, tmp_path: Path) -> None:
         for size in (10_000, 1_000_000):

@@ -36,8 +36,11 @@ _ARGUMENTS = {
     "write_grads": "remove it",
 }
 """Argument → what to write now."""
-_CLASSES = {"BaseOptimizer", "ModelCheckpoint", "TensorBoard", "TensorFlowTrainer"}
-"""Classes of Keras whose calls Python itself refuses. Then no frame of Keras is in the traceback."""
+_CALLS = {
+    *("ModelCheckpoint.__init__", "TensorBoard.__init__", "BaseOptimizer.apply_gradients"),
+    *("TensorFlowTrainer.test_on_batch", "TensorFlowTrainer.train_on_batch"),
+}
+"""Calls of Keras that Python itself refuses. Then no frame of Keras is in the traceback."""
 _METHODS = {
     "fit_generator": "write fit()",
     "evaluate_generator": "write evaluate()",
@@ -49,6 +52,12 @@ _METHODS = {
     "recurrent layers",
 }
 """Method or function of Keras 2 → what to write now."""
+_MODELS = "Functional|Sequential"
+_WHOSE = {
+    "predict_proba": _MODELS,
+    "reset_states": rf"{_MODELS}|Mean|Sum|AUC|Precision|Recall|\w*(?:Accuracy|Crossentropy|Error)",
+}
+"""Method whose name other libraries use, too → the classes of Keras that had it."""
 _OWN_GPU = "remove the lines that choose a GPU, because each rank sees only its own"
 _OF_TENSORFLOW_1 = {
     "ConfigProto": _OWN_GPU,
@@ -89,7 +98,8 @@ def removed(error: RankError) -> list[str]:
     of_keras = re.search(r"[\\/]keras[\\/]src[\\/]", text) is not None
     refused = _REFUSED.search(message)
     if refused is not None and (
-        refused[1] in _CLASSES or (of_keras and refused[1].endswith(("Trainer", "Model")))
+        f"{refused[1]}.{refused[2]}" in _CALLS
+        or (of_keras and (refused[1] == "Model" or refused[1].endswith("Trainer")))
     ):
         call = refused[1] if refused[2] == "__init__" else refused[2]
         return _arguments(call, [refused[3]])
@@ -106,7 +116,8 @@ def _arguments(call: str, names: list[str]) -> list[str]:
 
 def _attribute(kind: str | None, module: str, name: str) -> list[str]:
     of_keras = module.partition(".")[0] in ("keras", "tensorflow", "tf_keras")
-    if name in _METHODS and kind != "NoneType" and (kind or of_keras):
+    had_it = re.fullmatch(_WHOSE.get(name, "(?!NoneType$).*"), kind) if kind else of_keras
+    if name in _METHODS and had_it:
         return [f"Keras 3 has no {name}(): {_METHODS[name]}"]
     if name in _NAMES and of_keras:
         return [f"Keras 3 has no {name}: {_NAMES[name]}"]

@@ -141,8 +141,7 @@ class LazyNames:
         last_asked = self._main.get("__builtins__", builtins)
         try:
             with loading(self._main, self, self._writer) as load:
-                same = self._writer.python == HERE.python
-                value = pickle.loads(data) if same else Unpickler(io.BytesIO(data)).load()
+                value = Unpickler(io.BytesIO(data)).load()
         finally:
             self._pending.remove(name)
             self._main["__builtins__"] = last_asked  # cloudpickle replaces it for each function

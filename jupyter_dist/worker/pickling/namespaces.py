@@ -166,10 +166,12 @@ def _globals_of(name: str, copy: dict[str, Any] | None) -> dict[str, Any]:
     try:
         return importlib.import_module(name).__dict__
     except ModuleNotFoundError as error:
-        of_other_version = other_pythons.is_of_python(name) or error.name != name.partition(".")[0]
-        if copy is None and is_foreign() and of_other_version:
+        # Otherwise the module is there, and lacks a module that it imports.
+        is_missing = f"{name}.".startswith(f"{error.name}.")
+        is_submodule = is_missing and error.name != name.partition(".")[0]
+        if copy is None and is_foreign() and (is_submodule or other_pythons.is_of_python(name)):
             return {"__name__": name}  # its functions have no code here either
-        if copy is None or not f"{name}.".startswith(f"{error.name}."):
+        if copy is None or not is_missing:
             raise
         return copy
 

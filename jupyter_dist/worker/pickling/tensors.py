@@ -102,8 +102,8 @@ class Tensors:
 
         pickle has one entry for each object. So tied weights stay tied, and views stay views.
         """
-        size = storage.nbytes() if storage.device.type == "cpu" else 0
-        return self._storages.setdefault((storage.data_ptr(), size), storage) if size else storage
+        address = storage.data_ptr() if storage.device.type in ("cpu", "cuda") else 0
+        return self._storages.setdefault((address, storage.nbytes()), storage) if address else storage
 
     def reduce_storage(self, storage: Any) -> Any:
         if storage.device.type == "cuda":

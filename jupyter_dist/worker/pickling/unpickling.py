@@ -54,10 +54,16 @@ def syntax_of(python: str) -> Iterator[None]:
         raise
 
 
+_NUMERIC = ("numpy._core.numeric", "numpy.core.numeric")
+"""The module of `_frombuffer` in numpy 2 and in numpy 1. A search for the other one fails or warns."""
+
+
 class Unpickler(pickle.Unpickler):
-    """An unpickler that also finds modules under the names in older results, or in other Pythons."""
+    """An unpickler that also finds what older results, other Pythons and other versions of numpy name."""
 
     def find_class(self, module: str, name: str) -> Any:
+        if name == "_frombuffer" and module in _NUMERIC:
+            return _frombuffer
         try:
             if is_foreign():
                 return other_pythons.found(present(module), name, super().find_class)
@@ -67,6 +73,14 @@ class Unpickler(pickle.Unpickler):
             if package or not of_numpy_2:
                 raise
             return super().find_class(f"numpy.core{rest}", name)  # numpy 1, which has the same functions
+
+
+def _frombuffer(buffer: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> Any:
+    """Make an array that numpy has pickled. numpy before 2.3 cannot read the order of the axes."""
+    import numpy
+
+    array = numpy.frombuffer(buffer, dtype)
+    return array.reshape(shape, order=order) if axes is None else array.reshape(shape).transpose(axes)
 
 
 class Loading:

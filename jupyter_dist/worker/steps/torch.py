@@ -53,6 +53,7 @@ def patch_optimizer(module: ModuleType) -> None:
                 f"torch {_torch.__version__} does not report an optimizer's steps. So run.profile has "
                 "only the steps of dist.log and dist.progress, and the training is not searched for mistakes."
             )
+            module._jupyter_dist_steps = True  # type: ignore[attr-defined]  # one note for all cells of a session
         return
     steps = _OptimizerSteps()
     module.register_optimizer_step_pre_hook(steps.begin)

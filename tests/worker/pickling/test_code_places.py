@@ -151,6 +151,15 @@ def test_a_function_that_another_version_of_a_library_lacks_fails_only_when_it_i
         types.FunctionType(code, space)()
 
 
+def test_a_library_that_lacks_what_it_imports_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "half_a_library.py").write_text("import no_such_package")
+    monkeypatch.syspath_prepend(tmp_path)
+    with loading(None, writer=writer("")), pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        namespaces._globals_of("half_a_library", None)
+
+
 def test_code_that_only_resembles_the_function_is_not_used() -> None:
     shape = ("f", 1, 0, 0, 0, ("y",), ())
     with loading(None, writer=writer("def f(x):\n    return x\n")):
