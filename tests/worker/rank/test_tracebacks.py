@@ -170,10 +170,10 @@ except KeyboardInterrupt:
 
 def test_an_interrupt_in_a_destructor_is_heard(own_folders: Path) -> None:
     run = launch_cell("local", IN_A_DESTRUCTOR, 1)
-    until_up(run)
+    until_up(run, 1)
     run.request("interrupt")
     assert ended(run).state is State.STOPPED, story(run)
-    assert logs(run, 0) == ["up", "heard in spite of it"]
+    assert logs(run, 0)[:2] == ["up", "heard in spite of it"]
 
 
 def test_a_log_ends_with_what_its_rank_said(own_folders: Path, tmp_path: Path) -> None:
