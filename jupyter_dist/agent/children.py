@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..worker import layout, listing
-from ..worker.boot import STACK_SIGNAL
 from ..worker.host.os_errors import reason
 from ..worker.line_file import append_line
 from ..worker.process_groups import guard_groups, has_variable, kill_all, kill_group, reap, signal_if, spawn
-from ..worker.stack_probe import spared
+from ..worker.stack_signals import signal_for
 from .rank_fork import fork_rank
 
 __all__ = ["Child", "Children", "end_leftovers", "start_guard"]
@@ -187,11 +186,9 @@ class Children:
         for child in self.running:
             if child.rank is not None:
                 with contextlib.suppress(ProcessLookupError):
-                    if not spared(child.pid):
-                        os.kill(child.pid, STACK_SIGNAL)
+                    os.kill(child.pid, signal_for(child.pid))
         for pid in self._launched():
-            if not spared(pid):
-                self._signal_launched(pid, STACK_SIGNAL)
+            self._signal_launched(pid, signal_for(pid))
 
     def _write_down(self, child: Child) -> None:
         # On a full disk only a later agent lacks this entry. The driver gets the report in any case.

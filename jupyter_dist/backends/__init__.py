@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from ..errors import BrokenBackend, DistError, MissingEngine, UnknownBackend
 from ..option_fields import flag
-from ..worker.boot import STACK_SIGNAL
+from ..worker.stack_signals import STACK_SIGNAL
 from .interface import Backend, Capabilities, Extensions, Form, Handle, Options, PlatformSearch, extensions_of
 
 __all__ = [

@@ -12,6 +12,8 @@ from ..record.failures import stacks
 
 __all__ = ["take"]
 
+_ALL_THREADS_S = 1.0
+
 
 def take(folder: RunFolder, timeout_s: float = 5.0, *, all_threads: bool = False) -> stacks.Stacks:
     """Ask every running rank for its stack. Blocks until all have written it, at most `timeout_s`.
@@ -32,15 +34,25 @@ def take(folder: RunFolder, timeout_s: float = 5.0, *, all_threads: bool = False
         folder.request("stacks")
     except OSError as error:
         raise DistError(f"cannot ask run {folder.id} for its stacks: {error}") from error
-    deadline = time.monotonic() + timeout_s
+    begun = time.monotonic()
     last: dict[int, int] = {}
     waiting = set(live)
-    while waiting and time.monotonic() < deadline:
+    asked_again = False
+    while waiting and time.monotonic() < begun + timeout_s:
         time.sleep(0.02)
         now = stacks.sizes(folder, attempt, sorted(waiting))
         # A dump is many small writes. It is complete when the file has stopped growing.
-        waiting -= {rank for rank, size in now.items() if size > before[rank] and size == last.get(rank)}
+        resting = {rank: before[rank] for rank in waiting if before[rank] < now[rank] == last.get(rank)}
         last |= now
+        waiting -= {
+            rank
+            for rank, dump in stacks.read_after(folder, attempt, resting).items()
+            if not dump.is_partial
+        }
+        if resting and waiting and not asked_again and time.monotonic() > begun + _ALL_THREADS_S:
+            # The threads of these ranks do not get the GIL. A rank that is asked again needs none.
+            folder.request("stacks")
+            asked_again = True
     found = stacks.read_after(folder, attempt, before)
     missing = tuple(rank for rank in live if rank not in found)
     return stacks.Stacks(found, missing, timeout_s, all_threads)

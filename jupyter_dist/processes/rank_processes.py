@@ -15,10 +15,9 @@ from typing import Any
 from ..errors import LaunchError
 from ..folder import RunFolder, open_private
 from ..job import Job, Poll, RankState, State
-from ..worker.boot import STACK_SIGNAL
 from ..worker.host.os_errors import reason
 from ..worker.process_groups import kill_group, reap, reap_killed, spawn
-from ..worker.stack_probe import spared
+from ..worker.stack_signals import signal_for
 from . import forking
 
 __all__ = ["PACKAGE_ROOT", "Processes", "RankSpec"]
@@ -129,8 +128,7 @@ class Processes:
         for rank in self._ranks:
             if rank.state is State.RUNNING and rank.pid is not None:
                 with contextlib.suppress(ProcessLookupError):
-                    if not spared(rank.pid):
-                        os.kill(rank.pid, STACK_SIGNAL)
+                    os.kill(rank.pid, signal_for(rank.pid))
 
 
 def _own(job: Job, folder: RunFolder) -> dict[str, str]:

@@ -86,7 +86,7 @@ class Attempt:
             self._push_on(now)
         elif self.phase is Phase.RUNNING:
             self._look_for_stall(now)
-        if self.phase.submitted and self._context.requests.asked_for_stacks():
+        if self.phase.submitted and not self._ask.under_way and self._context.requests.asked_for_stacks():
             self._ask_for_stacks()
         self._take_ask(now)
         if not self.phase.over:

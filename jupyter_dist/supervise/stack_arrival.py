@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from ..folder import RunFolder
 from ..job import RankState, State
-from ..record.failures.stacks import sizes
+from ..record.failures.stacks import read_after, sizes
 
 __all__ = ["COLLECTIVES_S", "StackArrival"]
 
 COLLECTIVES_S = 0.15
-"""Seconds after its stacks in which a rank writes its collectives; it looks every 0.1 s."""
+"""Seconds after its first stack in which a rank writes the others and its collectives. It looks each 0.1 s."""
 
 
 class StackArrival:
@@ -27,7 +27,7 @@ class StackArrival:
         """Return whether each rank has written, and none has written more since the previous call."""
         now, last = self._sizes(), self._last
         self._last = now
-        return now == last and all(now[rank] > self._before[rank] for rank in self._ranks)
+        return now == last and len(read_after(self._folder, self._attempt, self._before)) == len(self._ranks)
 
     def _sizes(self) -> dict[int, int]:
         return sizes(self._folder, self._attempt, self._ranks)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 __all__ = ["Dump", "Frame", "Thread", "escaped", "parse"]
 
 _HEADER = re.compile(
-    r"(?P<current>Current thread|Thread) 0x(?P<id>[0-9a-fA-F]+)(?: \[(?P<name>.*)\])? "
+    r"(?:(?P<only>Stack)|(?P<current>Current thread|Thread) 0x[0-9a-fA-F]+(?: \[(?P<name>.*)\])?) "
     r"\(most recent call first\):"
 )
 _FRAME = re.compile(r'  File (?:"(?P<file>.*)"|\?\?\?), line (?P<line>\d+|\?\?\?) in (?P<function>.*)')
@@ -51,9 +51,13 @@ class Thread:
 
 @dataclass(frozen=True)
 class Dump:
-    """All threads of a rank at one moment, the main thread first."""
+    """All threads of a rank at one moment, the main thread first.
+
+    `is_partial`: only the main thread; the others may follow in a dump of their own.
+    """
 
     threads: tuple[Thread, ...]
+    is_partial: bool = False
 
     @property
     def main(self) -> Thread:
@@ -67,6 +71,7 @@ def parse(text: str) -> list[Dump]:
     dump.
     """
     dumps: list[list[Thread]] = []
+    partial: list[bool] = []
     frames: list[Frame] = []
     header: re.Match[str] | None = None
     apart = False
@@ -82,6 +87,7 @@ def parse(text: str) -> list[Dump]:
             close()
             if not dumps or not apart:
                 dumps.append([])
+                partial.append(bool(found["only"]))
             header, frames = found, []
         elif header is not None:
             frame = _frame(line)
@@ -90,7 +96,7 @@ def parse(text: str) -> list[Dump]:
         apart = not line
     close()
     # faulthandler lists the newest thread first, so the main thread is the last.
-    return [Dump(tuple(reversed(threads))) for threads in dumps if threads]
+    return [Dump(tuple(reversed(dumps[i])), partial[i]) for i in range(len(dumps))]
 
 
 def _frame(line: str) -> Frame | None:

@@ -20,10 +20,10 @@ from typing import Any, NoReturn
 
 from . import layout, stacks_file
 from .output import events
+from .stack_signals import ALL_STACKS_SIGNAL, STACK_SIGNAL
 
 __all__ = [
     "QUIET",
-    "STACK_SIGNAL",
     "TO_SAVE_S",
     "Terminated",
     "die_with_parent",
@@ -37,12 +37,6 @@ __all__ = [
     "set_name",
     "start",
 ]
-
-STACK_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + (7 if hasattr(signal, "SIGRTMIN") else 0)
-"""The signal that makes a rank write its stacks.
-
-It is a real-time signal, because user code and launchers use SIGUSR1 and SIGUSR2.
-"""
 
 TO_SAVE_S = 30.0
 """Time to save for ranks that want to. Such ranks have a SIGTERM handler. Kubernetes waits as long."""
@@ -132,7 +126,8 @@ def start(rank_folder: Path, rank: int) -> None:
         setattr(sys, f"__{name}__", stream)
     _line_buffer_c_stdout()
     _signals()
-    stacks_file.open_in(rank_folder, STACK_SIGNAL)
+    stacks_file.open_in(rank_folder)
+    stacks_file.answer_requests()
     _open_handler_note(rank_folder)
     _open_events(rank_folder)
 
@@ -144,7 +139,7 @@ def move(rank_folder: Path) -> None:
     """
     flush()
     _open_output(rank_folder)
-    stacks_file.open_in(rank_folder, STACK_SIGNAL)
+    stacks_file.open_in(rank_folder)
     _open_handler_note(rank_folder, is_new=True)
     events.close()
     _open_events(rank_folder)
@@ -200,7 +195,7 @@ def ignore_requests() -> None:
 
     Such a signal would otherwise end a rank that has not begun.
     """
-    for signum in (signal.SIGINT, signal.SIGHUP, STACK_SIGNAL):
+    for signum in (signal.SIGINT, signal.SIGHUP, STACK_SIGNAL, ALL_STACKS_SIGNAL):
         signal.signal(signum, signal.SIG_IGN)
 
 
@@ -212,7 +207,8 @@ def _signals() -> None:
     signal.signal(signal.SIGTERM, _terminate)
     _note_handlers()
     faulthandler.enable(file=2)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {STACK_SIGNAL, signal.SIGTERM, signal.SIGINT})
+    ours = {STACK_SIGNAL, ALL_STACKS_SIGNAL, signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ours)
     os.register_at_fork(
         before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
     )

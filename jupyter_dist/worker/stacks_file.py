@@ -1,57 +1,81 @@
-"""The file of a rank's stacks: faulthandler appends to it when somebody asks for the stacks."""
+"""The file of a rank's stacks, to which the rank appends when somebody asks for them.
+
+Two parts answer a request. faulthandler's signal handler writes the stack of the main thread, also while
+another thread holds the GIL. It could not read the stacks of threads that run at that moment: it has no lock,
+and a thread that ends would crash the process. So a thread of the rank, which has the GIL, writes them all a
+moment later. Where that thread does not get the GIL, no other thread runs Python code, and a second signal
+makes the handler write all of them (stack_signals.py).
+"""
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import faulthandler
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from . import layout, stack_probe
+from . import layout, stack_signals
+from .stack_signals import ALL_STACKS_SIGNAL, STACK_SIGNAL
 
-__all__ = ["end", "open_in", "size", "write_spared"]
+__all__ = ["answer_requests", "end", "on_request", "open_in"]
 
+_LOOK_EVERY_S = 0.1
 _fd: int | None = None
-_ended = 0
-"""The length of the mark in the rank's stacks."""
+_answered = 0
+"""The length of the stacks whose request has been answered, and of the mark at their end."""
+_ended = False
+_told: list[Callable[[], None]] = []
 
 
-def open_in(rank_folder: Path, signum: int) -> None:
-    """Write the stacks to this folder from now on, whenever this process gets the signal."""
-    global _fd, _ended
-    before, _fd = (
-        _fd,
-        os.open(rank_folder / layout.STACKS, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600),
-    )
-    _ended = 0
-    faulthandler.register(signum, file=_fd, all_threads=True)
-    if before is not None:
-        os.close(before)
-
-
-def size() -> int:
-    """Return the size of this rank's `stacks.txt` in bytes. It grows when somebody asks for the stacks."""
-    return 0 if _fd is None else os.fstat(_fd).st_size - _ended
-
-
-def write_spared() -> None:
-    """Write this rank's stacks if a request has spared it the signal, because it sleeps in C code.
-
-    Another thread than the sleeping one calls this. It needs the GIL, which such a sleep usually releases.
-    """
+def open_in(rank_folder: Path) -> None:
+    """Write the stacks to this folder from now on, whenever somebody asks for them."""
+    global _fd, _answered, _ended
+    opened = os.open(rank_folder / layout.STACKS, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if _fd is None:
-        return
-    note = stack_probe.NOTE.encode()
-    size = os.fstat(_fd).st_size
-    if os.pread(_fd, len(note), max(0, size - len(note))) == note:
-        faulthandler.dump_traceback(_fd, all_threads=True)
+        _fd = opened
+        faulthandler.register(STACK_SIGNAL, file=_fd, all_threads=False)
+        if ALL_STACKS_SIGNAL != STACK_SIGNAL:
+            faulthandler.register(ALL_STACKS_SIGNAL, file=_fd, all_threads=True)
+    else:
+        os.dup2(opened, _fd, inheritable=False)  # the same descriptor, because the handler can write now
+        os.close(opened)
+    _answered, _ended = 0, False
+
+
+def on_request(tell: Callable[[], None]) -> None:
+    """Call this whenever somebody has asked for the stacks. A thread of its own does so."""
+    _told.append(tell)
+
+
+def answer_requests() -> None:
+    """Start the thread that answers requests. `threading` does not list it, because it is not the user's."""
+    _thread.start_new_thread(_answer, ())
+
+
+def _answer() -> None:
+    global _answered
+    while True:
+        time.sleep(_LOOK_EVERY_S)
+        with contextlib.suppress(Exception):  # a full disk; the next request may find room
+            if _fd is None or os.fstat(_fd).st_size <= _answered:
+                continue
+            while _answered < os.fstat(_fd).st_size:
+                faulthandler.dump_traceback(_fd, all_threads=True)
+                if not stack_signals.is_unanswered(_fd):  # otherwise somebody has asked meanwhile
+                    _answered = os.fstat(_fd).st_size
+            for tell in _told:
+                tell()
 
 
 def end() -> None:
     """Mark the end of the stacks that show where the cell was. A request can come later."""
-    global _ended
+    global _answered, _ended
     with contextlib.suppress(OSError):
         if _fd is not None and not _ended:
             times = os.fstat(_fd)
-            _ended = os.write(_fd, layout.STACKS_END.encode())
+            _answered += os.write(_fd, layout.STACKS_END.encode())
+            _ended = True
             os.utime(_fd, ns=(times.st_atime_ns, times.st_mtime_ns))

@@ -14,7 +14,7 @@ import pytest
 from jupyter_dist.job import State
 from jupyter_dist.launch import template
 from jupyter_dist.record import reader
-from jupyter_dist.worker.boot import STACK_SIGNAL
+from jupyter_dist.worker.stack_signals import ALL_STACKS_SIGNAL, STACK_SIGNAL
 from tests.rigs.launching import launch_cell, results
 from tests.rigs.nvidia import FakeGpus
 from tests.rigs.stopwatch import WaitFor
@@ -66,7 +66,7 @@ def is_gone(pid: int) -> bool:
 def test_a_request_that_comes_before_a_rank_begins_does_not_end_it(wait_for: WaitFor) -> None:
     _, below = spare(wait_for, 2)
     for pid in below:
-        for signum in (signal.SIGINT, signal.SIGHUP, STACK_SIGNAL):
+        for signum in (signal.SIGINT, signal.SIGHUP, STACK_SIGNAL, ALL_STACKS_SIGNAL):
             os.kill(pid, signum)
     assert sorted(run(wait_for, 2)[1]) == sorted(below)
 

@@ -88,6 +88,19 @@ def test_the_newest_dump_of_a_file_counts_and_the_main_thread_is_its_last(made: 
     assert [frame.function for frame in parsed[0].main.frames][-2:] == ["train", "all_reduce"]
 
 
+def test_a_dump_of_the_main_thread_alone_is_followed_by_one_of_all() -> None:
+    alone = "Stack (most recent call first):\n" + f'  File "{CELL}", line 2 in train\n'
+    parsed = parse(waiting() + alone + alone + waiting(3) + alone)
+    assert [(len(one.threads), one.is_partial) for one in parsed] == [
+        (2, False),
+        (1, True),
+        (1, True),
+        (2, False),
+        (1, True),
+    ]
+    assert parsed[1].main.frames[0].function == "train"
+
+
 def test_what_other_versions_of_python_write() -> None:
     named = "Thread 0x00007f00 [MainThread] (most recent call first):\n  <no Python frame>\n"
     collecting = (

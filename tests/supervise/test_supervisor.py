@@ -226,7 +226,7 @@ def test_asking_for_stacks_before_a_rank_can_answer_does_not_end_it(wait_for: Wa
     wait_for(lambda: folder.state.exists() and any(r.pid for r in reader.status(folder).ranks), what="pids")
     for rank in reader.status(folder).ranks:
         if rank.pid is not None:
-            from jupyter_dist.worker.boot import STACK_SIGNAL
+            from jupyter_dist.worker.stack_signals import STACK_SIGNAL
 
             os.kill(rank.pid, STACK_SIGNAL)
     rank_pids(folder)

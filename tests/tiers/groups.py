@@ -217,7 +217,7 @@ GROUPS = [
             "conformance/test_mailbox.py::TestMailboxSession::test_a_dead_rank_*",
             "conformance/test_mailbox.py::TestMailboxSession::test_an_error_and_*",
             "hosts/test_mailbox.py::test_a_store_that_is_away[20 s]",
-            "worker/test_stack_probe.py::test_a_sleep_of_c_code_*[torchrun]",
+            "worker/test_stack_requests.py::test_a_sleep_of_c_code_*[torchrun]",
             "hosts/test_host_faults.py::test_a_line_of_200_ms*",
             "hosts/test_host_faults.py::test_a_full_disk_here_*",
             "hosts/test_host_faults.py::test_a_killed_supervisor_*",

@@ -16,9 +16,8 @@ from ...hosts.start import Start
 from ...job import Job, RankState
 from ...processes.leftovers import is_of
 from ...record.process_identity import start_ticks
-from ...worker.boot import STACK_SIGNAL
 from ...worker.process_groups import kill_group, signal_if
-from ...worker.stack_probe import spared
+from ...worker.stack_signals import signal_for
 from ..shared_options.hosts import HostOptions
 
 __all__ = ["LocalRanks", "RankControl", "RemoteRanks"]
@@ -73,8 +72,8 @@ class LocalRanks:
 
     def stacks(self, ranks: Sequence[RankState]) -> None:
         for pid in _here(ranks):
-            if not (self._is_rank(pid) and spared(pid)):
-                self._signal(pid, STACK_SIGNAL)
+            if self._is_rank(pid):
+                self._signal(pid, signal_for(pid))
 
     def _signal(self, pid: int, signum: int) -> bool:
         with contextlib.suppress(OSError):

@@ -1,7 +1,8 @@
 """Python stacks that a run's ranks have written: reading, grouping, rendering.
 
-The supervisor signals a rank, and the rank's faulthandler appends a dump of its threads to `stacks.txt`.
-That works even if the rank waits in C code and holds the GIL, as in most hangs.
+The supervisor signals a rank, and the rank's faulthandler appends a dump of its main thread to `stacks.txt`.
+That works even if the rank waits in C code and holds the GIL. A thread of the rank appends a dump of all
+threads a moment later.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 _OURS = re.compile(r"(^|[/\\])jupyter_dist[/\\](worker|agent|processes|supervise|launch|backends)\b")
+_ANSWERING = re.compile(r"[/\\]jupyter_dist[/\\]worker[/\\]stacks_file\.py$")
 _STARTERS = ("<frozen runpy>", "runpy.py", "<frozen importlib._bootstrap>")
 _READERS = re.compile(r"[/\\](tensorflow|keras|tf_keras)[/\\]")
 _UNKNOWN = "???"
@@ -176,6 +178,11 @@ def _is_ours(frame: Frame) -> bool:
     return bool(_OURS.search(frame.file)) or frame.file.endswith(_STARTERS)
 
 
+def _answers(thread: Thread) -> bool:
+    """Return whether the rank has started this thread to write its stacks (worker/stacks_file.py)."""
+    return bool(thread.frames) and _ANSWERING.search(thread.frames[0].file) is not None
+
+
 class _Sources:
     """Labels and source lines of the run's files.
 
@@ -195,7 +202,9 @@ class _Sources:
             return
 
     def dump(self, found: Dump) -> Dump:
-        return Dump(tuple(self._thread(thread) for thread in found.threads))
+        main, *others = found.threads
+        shown = [main, *(thread for thread in others if not _answers(thread))]
+        return Dump(tuple(map(self._thread, shown)), found.is_partial)
 
     def _thread(self, thread: Thread) -> Thread:
         frames = tuple(

@@ -18,7 +18,6 @@ import inspect
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from types import ModuleType
@@ -35,7 +34,6 @@ _SIZE = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _RECORDED = "128"
 """Collectives that torch keeps, unless the user has set a number. 128 are written in 3 ms, 2,000 in 75 ms."""
 _MOST_SIZES = 4
-_LOOK_EVERY_S = 0.1
 _recording: int | None = None
 """The process that records: a fork of the rank does not write."""
 _since_ns = 0
@@ -71,19 +69,7 @@ def begin() -> None:
     _recording = os.getpid()
     if not any(name in os.environ for name in _SIZE):
         os.environ[_SIZE[0]] = _RECORDED
-    threading.Thread(target=_answer, name="jupyter-dist-collectives", daemon=True).start()
-
-
-def _answer() -> None:
-    """Write the collectives whenever the rank was asked for its stacks."""
-    seen = stacks_file.size()
-    while True:
-        time.sleep(_LOOK_EVERY_S)
-        size = stacks_file.size()
-        if size != seen:
-            stacks_file.write_spared()
-            seen = stacks_file.size()
-            write()
+    stacks_file.on_request(write)
 
 
 def forget() -> None:
