@@ -11,7 +11,7 @@ from ..record.failures.stacks import read_after, sizes
 __all__ = ["COLLECTIVES_S", "StackArrival"]
 
 COLLECTIVES_S = 0.15
-"""Seconds after its first stack in which a rank writes the others and its collectives. It looks each 0.1 s."""
+"""Seconds in which a rank writes the rest: all its threads and its collectives. It looks every 0.1 s."""
 
 
 class StackArrival:
