@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from ..errors import DistError
@@ -13,6 +14,7 @@ from ..record.failures import stacks
 __all__ = ["take"]
 
 _ALL_THREADS_S = 1.0
+"""A rank whose threads get the GIL has written all its stacks after this time."""
 
 
 def take(folder: RunFolder, timeout_s: float = 5.0, *, all_threads: bool = False) -> stacks.Stacks:
@@ -49,7 +51,8 @@ def take(folder: RunFolder, timeout_s: float = 5.0, *, all_threads: bool = False
         }
         if resting and waiting and not asked_again and time.monotonic() > begun + _ALL_THREADS_S:
             # The threads of these ranks do not get the GIL. A rank that is asked again needs none.
-            folder.request("stacks")
+            with contextlib.suppress(OSError):
+                folder.request("stacks")
             asked_again = True
     found = stacks.read_after(folder, attempt, before)
     missing = tuple(rank for rank in live if rank not in found)

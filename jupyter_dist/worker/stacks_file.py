@@ -13,9 +13,9 @@ import _thread
 import contextlib
 import faulthandler
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 
 from . import layout, stack_signals
 from .stack_signals import ALL_STACKS_SIGNAL, STACK_SIGNAL
@@ -58,7 +58,7 @@ def answer_requests() -> None:
 def _answer() -> None:
     global _answered
     while True:
-        time.sleep(_LOOK_EVERY_S)
+        sleep(_LOOK_EVERY_S)
         with contextlib.suppress(Exception):  # a full disk; the next request may find room
             if _fd is None or os.fstat(_fd).st_size <= _answered:
                 continue
