@@ -240,6 +240,29 @@ def test_the_state_of_a_run_names_the_ranks_that_ran_it(notebook: Notebook) -> N
 
 
 @pytest.mark.needs("torch")
+def test_the_group_opens_again_after_one_rank_could_not_open_its_own(notebook: Notebook) -> None:
+    notebook.cell(BEGIN.replace("dist.init()\n", ""), "--session -np 2")
+    alone = "store=td.HashStore(), rank=0, world_size=2, timeout=timedelta(seconds=1)"
+    opens = f"from datetime import timedelta\nif kept == [1]: td.init_process_group('gloo', {alone})"
+    assert "connectFullMesh" in str(notebook.fails(opens))
+    assert notebook.results(f"dist.init()\n{SUM}") == [2.0, 2.0]
+
+
+@pytest.mark.needs("torch")
+def test_collectives_are_counted_from_one_in_a_group_that_was_opened_again(notebook: Notebook) -> None:
+    notebook.cell(f"{BEGIN}{SUM}", "--session -np 2")
+    notebook.fails(f"{SUM}\nraise ValueError('planted')")
+    run = notebook.cell(f"{SUM}\n{SUM}")
+    for rank in (0, 1):
+        told = reader.last_events(run.folder.rank(0, rank), "collectives")[-1]
+        assert [(number, name) for _, number, name, *_ in told["calls"] if name == "all_reduce"] == [
+            (1, "all_reduce"),
+            (2, "all_reduce"),
+        ]
+        assert "barrier" not in str(told)
+
+
+@pytest.mark.needs("torch")
 def test_an_object_with_the_old_process_group_is_named(notebook: Notebook) -> None:
     wrap = "m = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))\n"
     wrap += "group = td.new_group([0, 1])"

@@ -208,6 +208,13 @@ ROWS: tuple[Row, ...] = (
     Row(
         "torch.distributed.distributed_c10d",
         ("_world",),
+        ("worker/session/gloo_sockets",),
+        Missing.OFF,
+        "Opening the process group of a session again after a rank could not open its own",
+    ),
+    Row(
+        "torch.distributed.distributed_c10d",
+        ("_world",),
         ("worker/session/nccl_groups",),
         Missing.OFF,
         "Leaving a collective of NCCL in a session without ending the rank",

@@ -34,8 +34,11 @@ _SIZE = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _RECORDED = "128"
 """Collectives that torch keeps, unless the user has set a number. 128 are written in 3 ms, 2,000 in 75 ms."""
 _MOST_SIZES = 4
+_DEFAULT = "default_pg"
 _recording: int | None = None
 """The process that records: a fork of the rank does not write."""
+_own = 0
+"""How many calls at the beginning of the default group are not the cell's."""
 _since_ns = 0
 """When the present process group was opened, at the earliest: calls of an earlier group wait for nobody."""
 
@@ -72,10 +75,13 @@ def begin() -> None:
     stacks_file.on_request(write)
 
 
-def forget() -> None:
-    """Leave out the calls until now, because their process group was closed."""
-    global _since_ns
-    _since_ns = time.time_ns()
+def forget(own: int = 0) -> None:
+    """Leave out the calls until now, because their process group was closed.
+
+    `own`: how many calls of the default group are not the cell's. They are not counted.
+    """
+    global _own, _since_ns
+    _own, _since_ns = own, time.time_ns()
 
 
 def write(*, final: bool = False) -> None:
@@ -116,7 +122,8 @@ def _call(entry: dict[str, Any], ending: str) -> list[Any]:
     waits_s = None if done else round(time.time() - entry["time_created_ns"] / 1e9, 3)
     root = None if done else point_to_point.root_of(operation)
     group = entry["process_group"][0] + ending
-    return [group, entry["collective_seq_id"], operation, sizes, types, waits_s, root]
+    number = entry["collective_seq_id"] - (_own if entry["process_group"][1] == _DEFAULT else 0)
+    return [group, number, operation, sizes, types, waits_s, root]
 
 
 def _groups() -> dict[str, list[int]]:

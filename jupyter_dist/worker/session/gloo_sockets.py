@@ -17,6 +17,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from .. import foreign_names
 from ..import_hooks import call
 from ..patching import wrap_copies
 from ..rank import collectives
@@ -91,6 +92,17 @@ def leave() -> None:
                         sock.shutdown(socket.SHUT_RDWR)
 
 
+def _count_anew() -> None:
+    """Let the next process group have the same name here as on ranks whose group was open.
+
+    Its name is a number. torch has also counted a group that did not open, and ranks with different names
+    would wait for each other.
+    """
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    if module is not None and not foreign_names.lost("worker/session/gloo_sockets"):
+        module._world.group_count = 0
+
+
 def communicator() -> str | None:
     """Return the communicator of this process's default process group; None if no group is open."""
     group = sys.modules.get("torch.distributed")
@@ -102,7 +114,9 @@ def communicator() -> str | None:
 def close_group() -> str | None:
     """Close all process groups of torch. Returns the communicator of the group; None if none was open."""
     found = communicator()
-    if found is not None:
+    if found is None:
+        _count_anew()
+    else:
         leave()
         with contextlib.suppress(Exception):  # the rank must not end: it has the names
             nccl_groups.leave()

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..api import cell_state
 from ..output import events
+from ..rank import collectives
 from . import gloo_sockets, horovod_group, nccl_groups, old_models, tensorflow_collectives
 
 __all__ = ["advice", "begin_cell", "close", "leave", "opens_again", "watch"]
@@ -73,6 +74,10 @@ def begin_cell(main: Mapping[str, Any], *, reopen: str | None) -> None:
     from ..api import init
 
     init(reopen)
+    if reopen == "gloo":
+        # A rank whose cell fails at once would otherwise close the group while others still open it.
+        sys.modules["torch.distributed"].barrier()
+        collectives.forget(own=1)
     told = [advice(name, main[name]) for name in sorted(main)]
     if any(told):
         events.tell(
