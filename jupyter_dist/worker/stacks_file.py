@@ -59,13 +59,14 @@ def _answer() -> None:
     global _answered
     while True:
         sleep(_LOOK_EVERY_S)
-        with contextlib.suppress(Exception):  # a full disk; the next request may find room
-            if _fd is None or os.fstat(_fd).st_size <= _answered:
+        with contextlib.suppress(Exception):  # `tell` may fail
+            asked = 0 if _fd is None else os.fstat(_fd).st_size
+            if _fd is None or asked <= _answered:
                 continue
-            while _answered < os.fstat(_fd).st_size:
-                faulthandler.dump_traceback(_fd, all_threads=True)
-                if not stack_signals.is_unanswered(_fd):  # otherwise somebody has asked meanwhile
-                    _answered = os.fstat(_fd).st_size
+            faulthandler.dump_traceback(_fd, all_threads=True)
+            size = os.fstat(_fd).st_size
+            if size == asked or not stack_signals.is_unanswered(_fd):  # a full disk, or all are written
+                _answered = size
             for tell in _told:
                 tell()
 
