@@ -9,10 +9,11 @@ makes the handler write all of them (stack_signals.py).
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import faulthandler
 import os
+import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import sleep
@@ -51,8 +52,12 @@ def on_request(tell: Callable[[], None]) -> None:
 
 
 def answer_requests() -> None:
-    """Start the thread that answers requests. `threading` does not list it, because it is not the user's."""
-    _thread.start_new_thread(_answer, ())
+    """Start the thread that answers requests. It takes no signal, so that the user's code gets them all."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        threading.Thread(target=_answer, name="jupyter-dist-stacks", daemon=True).start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _answer() -> None:

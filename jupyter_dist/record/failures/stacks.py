@@ -180,7 +180,7 @@ def _is_ours(frame: Frame) -> bool:
 
 def _answers(thread: Thread) -> bool:
     """Return whether the rank has started this thread to write its stacks (worker/stacks_file.py)."""
-    return bool(thread.frames) and _ANSWERING.search(thread.frames[0].file) is not None
+    return any(_ANSWERING.search(frame.file) for frame in thread.frames)
 
 
 class _Sources:
