@@ -47,7 +47,9 @@ def take(folder: RunFolder, timeout_s: float = 5.0, *, all_threads: bool = False
         resting = {rank: before[rank] for rank in waiting if before[rank] < now[rank] == last.get(rank)}
         last |= now
         waiting -= {
-            rank for rank, dump in stacks.read_after(folder, attempt, resting).items() if not dump.is_partial
+            rank
+            for rank, dump in stacks.written_after(folder, attempt, resting).items()
+            if not dump.is_partial
         }
         if resting and waiting and not asked_again and time.monotonic() > begun + _ALL_THREADS_S:
             # The threads of these ranks do not get the GIL. A rank that is asked again needs none.

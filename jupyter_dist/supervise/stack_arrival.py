@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..folder import RunFolder
 from ..job import RankState, State
-from ..record.failures.stacks import read_after, sizes
+from ..record.failures.stacks import sizes, written_after
 
 __all__ = ["COLLECTIVES_S", "StackArrival"]
 
@@ -27,7 +27,9 @@ class StackArrival:
         """Return whether each rank has written, and none has written more since the previous call."""
         now, last = self._sizes(), self._last
         self._last = now
-        return now == last and len(read_after(self._folder, self._attempt, self._before)) == len(self._ranks)
+        if now != last:
+            return False
+        return len(written_after(self._folder, self._attempt, self._before)) == len(self._ranks)
 
     def _sizes(self) -> dict[int, int]:
         return sizes(self._folder, self._attempt, self._ranks)

@@ -127,7 +127,6 @@ def start(rank_folder: Path, rank: int) -> None:
     _line_buffer_c_stdout()
     _signals()
     stacks_file.open_in(rank_folder)
-    stacks_file.answer_requests()
     _open_handler_note(rank_folder)
     _open_events(rank_folder)
 

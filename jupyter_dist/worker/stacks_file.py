@@ -21,7 +21,7 @@ from time import sleep
 from . import layout, stack_signals
 from .stack_signals import ALL_STACKS_SIGNAL, STACK_SIGNAL
 
-__all__ = ["answer_requests", "end", "on_request", "open_in"]
+__all__ = ["end", "on_request", "open_in"]
 
 _LOOK_EVERY_S = 0.1
 _fd: int | None = None
@@ -37,6 +37,7 @@ def open_in(rank_folder: Path) -> None:
     opened = os.open(rank_folder / layout.STACKS, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if _fd is None:
         _fd = opened
+        _begin_to_answer(opened)
         faulthandler.register(STACK_SIGNAL, file=_fd, all_threads=False)
         if ALL_STACKS_SIGNAL != STACK_SIGNAL:
             faulthandler.register(ALL_STACKS_SIGNAL, file=_fd, all_threads=True)
@@ -51,26 +52,26 @@ def on_request(tell: Callable[[], None]) -> None:
     _told.append(tell)
 
 
-def answer_requests() -> None:
+def _begin_to_answer(stacks: int) -> None:
     """Start the thread that answers requests. It takes no signal, so that the user's code gets them all."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
-        threading.Thread(target=_answer, name="jupyter-dist-stacks", daemon=True).start()
+        threading.Thread(target=_answer, args=(stacks,), name="jupyter-dist-stacks", daemon=True).start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _answer() -> None:
+def _answer(stacks: int) -> None:
     global _answered
     while True:
         sleep(_LOOK_EVERY_S)
         with contextlib.suppress(Exception):  # `tell` may fail
-            asked = 0 if _fd is None else os.fstat(_fd).st_size
-            if _fd is None or asked <= _answered:
+            asked = os.fstat(stacks).st_size
+            if asked <= _answered:
                 continue
-            faulthandler.dump_traceback(_fd, all_threads=True)
-            size = os.fstat(_fd).st_size
-            if size == asked or not stack_signals.is_unanswered(_fd):  # a full disk, or all are written
+            faulthandler.dump_traceback(stacks, all_threads=True)
+            size = os.fstat(stacks).st_size
+            if size == asked or not stack_signals.is_unanswered(stacks):  # a full disk, or all are written
                 _answered = size
             for tell in _told:
                 tell()

@@ -36,6 +36,7 @@ __all__ = [
     "running",
     "show_the_end",
     "sizes",
+    "written_after",
 ]
 
 _OURS = re.compile(r"(^|[/\\])jupyter_dist[/\\](worker|agent|processes|supervise|launch|backends)\b")
@@ -335,10 +336,15 @@ def sizes(folder: RunFolder, attempt: int, ranks: Iterable[int]) -> dict[int, in
 def read_after(folder: RunFolder, attempt: int, before: Mapping[int, int]) -> dict[int, Dump]:
     """Return the newest stack of each rank whose file is larger than its size in `before` (see `sizes`)."""
     sources = _Sources(folder)
+    return {rank: sources.dump(dump) for rank, dump in written_after(folder, attempt, before).items()}
+
+
+def written_after(folder: RunFolder, attempt: int, before: Mapping[int, int]) -> dict[int, Dump]:
+    """Return what `read_after` does, as the ranks have written it: without labels and source lines."""
     found = {}
     for rank, size in before.items():
         path = folder.rank(attempt, rank).stacks
         dumps = parse(_tail(path, size)) if listing.size(path) > size else []
         if dumps:
-            found[rank] = sources.dump(dumps[-1])
+            found[rank] = dumps[-1]
     return found

@@ -174,10 +174,8 @@ ROWS: tuple[Row, ...] = (
     Row(
         "tensorflow.python.distribute.collective_all_reduce_strategy",
         (
-            *(
-                "CollectiveAllReduceExtended._create_variable",
-                "CollectiveAllReduceExtended._enable_check_health",
-            ),
+            "CollectiveAllReduceExtended._create_variable",
+            "CollectiveAllReduceExtended._enable_check_health",
             "CollectiveAllReduceStrategy._collective_key_base",
         ),
         ("worker/session/tensorflow_collectives",),

@@ -36,8 +36,11 @@ _NOTE = (
     + _CURE
 )
 _USES = (
-    *("run", "gather", "distribute_datasets_from_function"),
-    *("experimental_distribute_dataset", "experimental_distribute_values_from_function"),
+    "run",
+    "gather",
+    "distribute_datasets_from_function",
+    "experimental_distribute_dataset",
+    "experimental_distribute_values_from_function",
 )
 """Methods of a strategy with which ranks begin to communicate. Reading a variable enters `scope`."""
 _KEYS = 1000
