@@ -32,6 +32,7 @@ __all__ = [
     "build",
     "find_value",
     "flags_of",
+    "named",
     "nearest",
     "problems_of",
     "scan",
@@ -214,10 +215,9 @@ def scan(
                 raise InputError(f"{name} accepts no value, got {shown(value)}. Write {name} alone")
             values[flag.field] = on
             continue
-        if not equals and flag.alone is not None and not (left and re.fullmatch(flag.value_like, left[0])):
-            value = flag.alone
-        elif not equals:
-            if not left or _is_flag(left[0]) or left[0] == "--":
+        if not equals:
+            taken = _take_value(left, flag)
+            if taken is None:
                 after = left[0] if left and left[0] not in (*by_name, "--") else None
                 how = (
                     ""
@@ -225,13 +225,23 @@ def scan(
                     else f". Write a value that begins with a dash as {shown(f'{name}={after}')}"
                 )
                 raise InputError(f"{name} needs a value: {flag.wanted}{how}")
-            value = left.pop(0)
-            while len(re.split("[ ,]", value)) < flag.words and left and not _is_flag(left[0]):
-                value = f"{value} {left.pop(0)}"
+            value = taken
         if expand and not flag.verbatim:
             value = expand(value)
         _store(values, flag, name, value)
     return Scanned(values, tuple(rest), wants_help)
+
+
+def _take_value(left: list[str], flag: Flag) -> str | None:
+    """Take a flag's value from the words that follow it; None if it has none there."""
+    if flag.alone is not None and not (left and re.fullmatch(flag.value_like, left[0])):
+        return flag.alone
+    if not left or _is_flag(left[0]) or left[0] == "--":
+        return None
+    value = left.pop(0)
+    while len(re.split("[ ,]", value)) < flag.words and left and not _is_flag(left[0]):
+        value = f"{value} {left.pop(0)}"
+    return value
 
 
 def written(flags: Iterable[Flag], values: Mapping[str, Any]) -> list[str]:
@@ -258,6 +268,11 @@ def written(flags: Iterable[Flag], values: Mapping[str, Any]) -> list[str]:
 
 def _as_typed(value: object) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def named(name: str, flags: Iterable[Flag]) -> Flag | None:
+    """Return the flag with this name; None without one."""
+    return _lookup(name, {each: flag for flag in flags for each in flag.names})[0]
 
 
 def _lookup(name: str, by_name: Mapping[str, Flag]) -> tuple[Flag | None, bool]:
@@ -295,17 +310,22 @@ def _store(values: dict[str, Any], flag: Flag, name: str, value: str) -> None:
         values[flag.field] = value
 
 
-def find_value(tokens: Sequence[str], name: str, flags: Iterable[Flag]) -> str | None:
-    """Return the value of one flag, before the other flags are known; None if it is not there."""
-    takes_value = {n for flag in flags if flag.kind != "switch" for n in flag.names}
+def find_value(
+    tokens: Sequence[str], name: str, known: Callable[[str], Flag | None], *, first_word_ends: bool = False
+) -> str | None:
+    """Return the value of one flag, before the other flags are known; None if it is not there.
+
+    `known`: returns the flag with a name, if it is known. `first_word_ends`: see `scan`.
+    """
     left = list(tokens)
     while left:
         token, equals, value = left.pop(0).partition("=")
-        if token == "--":
+        if token == "--" or (first_word_ends and not _is_flag(token)):
             return None
-        if token in takes_value and not equals and left and not _is_flag(left[0]):
-            value, equals = left.pop(0), "="
-        if token == name and equals:
+        flag = None if equals else known(token)
+        if flag is not None and flag.kind != "switch":
+            value = _take_value(left, flag) or ""
+        if token == name and (equals or value):
             return value
     return None
 

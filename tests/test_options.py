@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import inspect
+import shlex
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -120,6 +121,26 @@ class TestFlagsOfAModel:
         found = scan(["-np", "2", "a.py", "--cold"], flags_of(RunOptions), first_word_ends=True)
         assert found.values == {"np": "2"}
         assert found.rest == ("a.py", "--cold")
+
+    @pytest.mark.parametrize(
+        ("before", "backend"),
+        [
+            ("-np 2", "local"),
+            ("--backend torchrun", "torchrun"),
+            ("--backend=spark --on-driver", "spark"),
+            ("--master local[2] --backend spark", "spark"),
+            ("--rdzv_endpoint a:29500 --backend torchrun", "torchrun"),
+            ("--blacklist-cooldown-range 1 30 --backend horovod", "horovod"),
+            ("--hierarchical-allreduce --backend horovod", "horovod"),
+            ("-np 2 --", "local"),
+        ],
+    )
+    @pytest.mark.parametrize("own", ["--backend nccl", "--cluster gpu-farm", "--backend=gloo -np 7"])
+    def test_a_scripts_own_flags_choose_no_backend(self, before: str, backend: str, own: str) -> None:
+        found = read_command_line(shlex.split(f"{before} train.py {own}"), first_word_ends=True)
+        assert found.backend.name == backend
+        assert found.rest == ("train.py", *own.split())
+        assert found.given.get("cluster") is None
 
     @given(st.lists(st.text(max_size=8), max_size=8))
     def test_any_words_give_values_or_an_input_error(self, words: list[str]) -> None:

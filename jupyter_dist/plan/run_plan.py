@@ -6,7 +6,8 @@ defaults. Nothing here starts or writes anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -16,7 +17,7 @@ from pydantic import BaseModel
 from .. import backends, clusters
 from ..backends import Backend
 from ..errors import Busy, DistError, InputError, MissingEngine
-from ..flags import Flag, build, find_value, flags_of, scan, split_line, unknown_flag
+from ..flags import Flag, build, find_value, flags_of, named, scan, split_line, unknown_flag
 from ..host_list import Host, parse_hosts, read_hostfile
 from ..options import RunOptions
 from ..record.sessions import find_session
@@ -56,10 +57,37 @@ def run_flags() -> tuple[Flag, ...]:
     return flags_of(RunOptions)
 
 
-def backend_of(tokens: Sequence[str], expand: Callable[[str], str] = str) -> Backend:
-    """Return the backend that a command line chooses, directly or by a cluster. Raises DistError."""
-    named = {name: find_value(tokens, f"--{name}", run_flags()) for name in ("backend", "cluster")}
-    return _backend_for({name: expand(value) for name, value in named.items() if value is not None})
+def backend_of(
+    tokens: Sequence[str], expand: Callable[[str], str] = str, *, first_word_ends: bool = False
+) -> Backend:
+    """Return the backend that a command line chooses, directly or by a cluster. Raises DistError.
+
+    `first_word_ends`: see `flags.scan`.
+    """
+    given: dict[str, str] = {}
+
+    def known(name: str) -> Flag | None:
+        flag = named(name, run_flags())
+        if flag is None and first_word_ends:  # the word after it may be its value
+            found = _find_flag(name, [given["backend"]] if "backend" in given else backends.names())
+            flag = None if found is None else found[1]
+        return flag
+
+    for name in ("backend", "cluster"):
+        value = find_value(tokens, f"--{name}", known, first_word_ends=first_word_ends)
+        if value is not None:
+            given[name] = expand(value)
+    return _backend_for(given)
+
+
+def _find_flag(name: str, among: Iterable[str]) -> tuple[str, Flag] | None:
+    """Return the first of these backends that has this flag, and the flag; None without one."""
+    for backend in among:
+        with contextlib.suppress(Exception):  # the flags of a backend that does not load are unknown
+            flag = named(name, flags_of(backends.declared(backend).options))
+            if flag is not None:
+                return backend, flag
+    return None
 
 
 def read_command_line(
@@ -73,7 +101,7 @@ def read_command_line(
     """Parse the flags of a run and of its backend. Raises InputError with one message."""
     tokens = split_line(line) if isinstance(line, str) else list(line)
     common = [flag for flag in run_flags() if flag.field not in leave_out] + list(more)
-    backend = backend_of(tokens, expand or str)
+    backend = backend_of(tokens, expand or str, first_word_ends=first_word_ends)
     found = scan(
         tokens,
         [*common, *flags_of(backend.options)],
@@ -88,18 +116,12 @@ def _unknown(name: str, common: Sequence[Flag], backend: Backend) -> InputError:
     cure = backend.options.instead_of(name)
     if cure is not None:
         return InputError(f"{name} {cure}")
-    for other in backends.names():
-        if other == backend.name:
-            continue
-        try:
-            theirs = flags_of(backends.declared(other).options)
-        except Exception:
-            continue  # the flags of this backend are unknown, and the error is about another one
-        if any(name in flag.names for flag in theirs):
-            return InputError(
-                f"{name} is a flag of the backend {other!r}, but the backend here is "
-                f"{backend.name!r}. Remove the flag, or write --backend {other}"
-            )
+    other = _find_flag(name, [each for each in backends.names() if each != backend.name])
+    if other is not None:
+        return InputError(
+            f"{name} is a flag of the backend {other[0]!r}, but the backend here is "
+            f"{backend.name!r}. Remove the flag, or write --backend {other[0]}"
+        )
     return unknown_flag(name, [n for flag in (*common, *flags_of(backend.options)) for n in flag.names])
 
 
