@@ -215,8 +215,22 @@ class TestData:
         assert "together" in captured.header["unnamed"]["d0"]
         assert notebook.run_payload(captured)[1] == 1
 
+    def test_the_largest_are_left_out_first(self, notebook: Notebook) -> None:
+        sizes = {"huge": 990_000, **{f"d{i}": 700_000 for i in range(13)}, "small": 200_000}
+        notebook.cell("\n".join(f"{name} = b'1' * {size}" for name, size in sizes.items()))
+        unnamed = notebook.capture(f"result = {[*sizes]!r}").header["unnamed"]
+        assert [name for name, reason in unnamed.items() if "together" in reason] == ["huge"]
+
     def test_that_the_code_of_the_second_part_reads_travels(self, defined: Notebook) -> None:
         assert defined.run("result = __import__('__main__').rows if 0 else eval('Row(5)').total()") == 21
+
+    def test_that_only_other_data_name_travels(self, notebook: Notebook) -> None:
+        notebook.cell("limit = 5\ninner = 'limit + 1'\nrule = 'x > eval(inner)'")
+        notebook.cell("def allowed(x): return eval(rule)")
+        assert notebook.run("import __main__\nresult = [__main__.allowed(x) for x in (6, 7)]") == [
+            False,
+            True,
+        ]
 
 
 class TestLeftOut:
@@ -273,6 +287,19 @@ class TestCache:
         names = self.pickled(defined, monkeypatch)
         defined.capture("2")
         assert set(names) <= {"FACTOR", "Kind"}
+
+    def test_data_that_was_too_large_for_another_cell(self, notebook: Notebook) -> None:
+        notebook.cell(
+            "import array\nweights = array.array('b', bytes(50_000))\ndef total(): return len(weights)"
+        )
+        assert notebook.capture("1").header["unnamed"]["weights"] == "it has more than 10 kB"
+        assert notebook.run("result = eval('len(weights)')") == 50_000
+
+    def test_ranks_with_another_python_follow_ranks_with_this_one(self, notebook: Notebook) -> None:
+        notebook.cell("def unnamed(): return 1")
+        notebook.capture("1")
+        header = notebook.capture("1", other_python=True).header
+        assert [text for _, text in header["texts"]] == ["def unnamed(): return 1"]
 
     @pytest.mark.parametrize(
         ("change", "expression", "expected"),
