@@ -19,7 +19,7 @@ from jupyter_dist import backends, clusters
 from jupyter_dist import flags as _flags
 from jupyter_dist.backends import Capabilities
 from jupyter_dist.errors import InputError, MissingEngine, UnknownBackend
-from jupyter_dist.flags import build, flags_of, scan, split_line
+from jupyter_dist.flags import build, flags_of, problems_of, scan, split_line
 from jupyter_dist.host_list import Host, parse_hosts, read_hostfile
 from jupyter_dist.job import Job
 from jupyter_dist.launch import submission
@@ -98,11 +98,18 @@ class TestFlagsOfAModel:
             ("--colour green", "--colour needs one of red, blue, got 'green'"),
             ("--fast=yes", "--fast accepts no value, got 'yes'. Write --fast alone"),
             ("--labels k", "--labels needs NAME=VALUE, got 'k'"),
+            ("--no-name x", "unknown flag '--no-name'; did you mean --name?"),
             ("--nodes 0", "-N needs a whole number of at least 1, got '0'"),
         ],
     )
     def test_what_each_kind_needs(self, line: str, expected: str) -> None:
         assert message(line, Every).startswith(expected)
+
+    @pytest.mark.parametrize("values", [{"tags": ["a", 1]}, {"labels": {"k": 1}}])
+    def test_an_item_is_an_error_of_its_option(self, values: dict[str, Any]) -> None:
+        with pytest.raises(InputError, match=f"^{next(iter(values))} needs .*, got 1$"):
+            build(Every, values, str)
+        assert problems_of(Every, values).keys() == values.keys()
 
     def test_a_value_may_hold_flags_of_something_else(self) -> None:
         for words in (["--name", "--bind-to core"], ["--name=--bind-to core"]):
@@ -131,6 +138,7 @@ class TestFlagsOfAModel:
             ("--master local[2] --backend spark", "spark"),
             ("--rdzv_endpoint a:29500 --backend torchrun", "torchrun"),
             ("--blacklist-cooldown-range 1 30 --backend horovod", "horovod"),
+            ("--backend horovod --blacklist-cooldown-range 1,30", "horovod"),
             ("--hierarchical-allreduce --backend horovod", "horovod"),
             ("-np 2 --", "local"),
         ],
@@ -141,6 +149,12 @@ class TestFlagsOfAModel:
         assert found.backend.name == backend
         assert found.rest == ("train.py", *own.split())
         assert found.given.get("cluster") is None
+
+    @pytest.mark.parametrize("own", ["--backend nccl", "--cluster gpu-farm"])
+    def test_what_follows_two_dashes_chooses_no_backend(self, own: str) -> None:
+        found = read_command_line(f"-np 2 -- {own}")
+        assert found.backend.name == "local"
+        assert found.rest == tuple(own.split())
 
     @given(st.lists(st.text(max_size=8), max_size=8))
     def test_any_words_give_values_or_an_input_error(self, words: list[str]) -> None:
