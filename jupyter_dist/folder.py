@@ -86,7 +86,7 @@ def _moment(when: float) -> str:
 
 def _lazy(name: str) -> cached_property[Path]:
     # A run may have thousands of ranks, and a caller needs one or two files of each.
-    return cached_property(lambda folder: Path(folder.path, name))
+    return cached_property(lambda folder: folder.path / name)
 
 
 class RankFolder:

@@ -220,9 +220,9 @@ def _row(rank: int, bars: dict[int, Bar]) -> RankProgress:
     return bar
 
 
-def _read(path: Path, first: int, end: int) -> bytes:
+def _read(path: str, first: int, end: int) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             return os.pread(file.fileno(), end - first, first)
     except OSError:
         return b""  # the run is being removed

@@ -13,7 +13,6 @@ import os
 import struct
 import sys
 import weakref
-from pathlib import Path
 from typing import Any
 
 __all__ = ["FileChanges"]
@@ -35,7 +34,7 @@ class FileChanges:
             self._libc: Any = ctypes.CDLL(None, use_errno=True)
             with contextlib.suppress(AttributeError):  # a C library without inotify
                 self._fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._paths: dict[int, Path] = {}
+        self._paths: dict[int, str] = {}
         # A user has only 128 inotify instances. So a dropped object closes its own at once.
         self._closed = weakref.finalize(self, os.close, self._fd) if self._fd >= 0 else None
 
@@ -43,7 +42,7 @@ class FileChanges:
         """Return the descriptor, or None if notifications are not available."""
         return None if self._fd < 0 else self._fd
 
-    def watch(self, path: Path, *, once: bool = False, touched: bool = False) -> bool:
+    def watch(self, path: str | os.PathLike[str], *, once: bool = False, touched: bool = False) -> bool:
         """Watch a file for writes, or a folder for files that are written or replaced.
 
         `once`: report only the next change, so that many changes cost nothing. `touched`: report also an
@@ -55,15 +54,15 @@ class FileChanges:
         found = self._libc.inotify_add_watch(self._fd, os.fsencode(path), mask)
         if found < 0:
             return False
-        self._paths[found] = path
+        self._paths[found] = os.fspath(path)
         return True
 
-    def take(self) -> set[Path]:
+    def take(self) -> set[str]:
         """Return the paths that changed since the last call.
 
         A path watched once, or removed, is no longer watched.
         """
-        changed: set[Path] = set()
+        changed: set[str] = set()
         if self._fd < 0:
             return changed
         with contextlib.suppress(BlockingIOError):
@@ -77,9 +76,9 @@ class FileChanges:
                         changed.add(path)
         return changed
 
-    def forget(self, path: Path) -> None:
+    def forget(self, path: str | os.PathLike[str]) -> None:
         """Stop watching a path."""
-        for watch in [watch for watch, known in self._paths.items() if known == path]:
+        for watch in [watch for watch, known in self._paths.items() if known == os.fspath(path)]:
             del self._paths[watch]
             self._libc.inotify_rm_watch(self._fd, watch)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from ..worker import listing
 
@@ -15,14 +14,13 @@ _MAX_READ = 1 << 20
 class GrowingFile:
     """File whose new whole lines are read, at most 1 MB at a time."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._name = os.fspath(path)  # a run of thousands of ranks asks for thousands of sizes at once
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)  # a run of thousands of ranks asks for thousands of sizes at once
         self.offset = 0
 
     def skip_to_tail(self, nbytes: int) -> None:
         """Skip all but the last `nbytes` bytes. The next read may begin within a line."""
-        size = listing.size(self._name)
+        size = listing.size(self.path)
         if size - self.offset > nbytes:
             self.offset = size - nbytes
             # The rest of a line is not JSON, so every parser of these lines skips it.
@@ -33,9 +31,9 @@ class GrowingFile:
         Empty if there are none. Call until it is empty.
         """
         try:
-            if os.stat(self._name).st_size <= self.offset:
+            if os.stat(self.path).st_size <= self.offset:
                 return b""
-            with open(self._name, "rb") as file:
+            with open(self.path, "rb") as file:
                 data = os.pread(file.fileno(), most, self.offset)
                 if most < _MAX_READ and b"\n" not in data:
                     data = os.pread(file.fileno(), _MAX_READ, self.offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from ..folder import RunFolder
 from ..job import Wait
 from ..text.fold import named
 from ..text.safe import one_line
+from ..worker import layout
 from ..worker.debugger.channel import ERROR, INPUT
 from .growing_file import GrowingFile
 
@@ -23,7 +25,7 @@ class RankPrompts:
 
     def __init__(self, folder: RunFolder, attempt: int, rank: int) -> None:
         self.rank = rank
-        self._file = GrowingFile(folder.rank(attempt, rank).prompts)
+        self._file = GrowingFile(os.path.join(layout.rank_path(folder.path, attempt, rank), layout.PROMPTS))
         self._stop: dict[str, Any] | None = None
         """Where the rank has stopped; None while it runs."""
         self.prompt: str | None = None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Iterable
-from pathlib import Path
+from typing import NamedTuple
 
-from ..folder import RankFolder, RunFolder
+from ..folder import RunFolder
 from ..record.file_changes import FileChanges
-from ..worker import listing
+from ..worker import layout, listing
 from ..worker.output import time_index
 from ..worker.output.events import COLLECTIVES
 from .digest_update import DigestUpdater
@@ -26,6 +27,15 @@ _FLOOD_BYTES = 32 << 10
 _REST = 30.0
 _ANSWER = f'"kind": "{COLLECTIVES}"'.encode()
 _MOST_ANSWERED = 64 << 10
+_OF_A_RANK = (layout.OUTPUT, layout.EVENTS, layout.TIMES)
+
+
+class _Files(NamedTuple):
+    """The paths of one rank's files. Thousands of ranks have them, and pathlib is slow."""
+
+    output: str
+    events: str
+    times: str
 
 
 class LogIndexWriter:
@@ -45,12 +55,12 @@ class LogIndexWriter:
         self._digester = DigestUpdater(folder, attempt) if digests else None
         self._changes = changes or FileChanges()
         self._hears = self._changes.fileno() is not None
-        self._rank_of: dict[Path, int] = {}
-        self._unwatched: deque[Path] = deque()
+        self._rank_of: dict[str, int] = {}
+        self._unwatched: deque[str] = deque()
         """The files whose next change nobody would report."""
         self._turns, self._all_due = Turns(), False
         self._grew = 0.0
-        self._folders: list[RankFolder] = []
+        self._files: list[_Files] = []
         self._sizes: list[int] = []
         self._event_sizes: list[int] = []
         self._of_host: list[bool | None] = []
@@ -79,20 +89,21 @@ class LogIndexWriter:
 
         `ranks`: the present number of ranks.
         """
-        for rank in range(len(self._folders), ranks):
-            folder = self._folder.rank(self._attempt, rank)
-            self._folders.append(folder)
-            for path in (folder.output, folder.events):
+        for rank in range(len(self._files), ranks):
+            place = layout.rank_path(self._folder.path, self._attempt, rank)
+            files = _Files(*(f"{place}{os.sep}{name}" for name in _OF_A_RANK))
+            self._files.append(files)
+            for path in (files.output, files.events):
                 self._rank_of[path] = rank
                 self._unwatched.append(path)
-            self._sizes.append(time_index.covered(folder.times))
+            self._sizes.append(time_index.covered(files.times))
             self._event_sizes.append(0)
             self._of_host.append(None)
         grown, active, more, moment = False, False, 0, now
         began = time.thread_time()
         for rank in self._due(self._listen()):
-            folder = self._folders[rank]
-            size = listing.size(folder.output)
+            files = self._files[rank]
+            size = listing.size(files.output)
             if size > self._sizes[rank]:
                 grown = active = True
                 more += size - self._sizes[rank]
@@ -100,11 +111,11 @@ class LogIndexWriter:
                 self._append(rank, size, now)
                 if self._of_host[rank]:
                     moment = 0.0  # the host's clock differs, and some output may be missing
-            events = listing.size(folder.events)
+            events = listing.size(files.events)
             if events > self._event_sizes[rank]:
                 grown = True
                 more += events - self._event_sizes[rank]
-                active = active or not _only_answers(folder.events, self._event_sizes[rank], events)
+                active = active or not _only_answers(files.events, self._event_sizes[rank], events)
                 self._event_sizes[rank] = events
         if grown:
             self._grew = time.monotonic()
@@ -122,8 +133,8 @@ class LogIndexWriter:
         self._digest(last=True)
 
     def _digest(self, *, last: bool = False) -> None:
-        if self._digester is not None and self._folders:
-            self._digester.tick(len(self._folders), sum(self._event_sizes), last=last)
+        if self._digester is not None and self._files:
+            self._digester.tick(len(self._files), sum(self._event_sizes), last=last)
 
     def _listen(self) -> set[int]:
         """Watch the logs for changes. This runs before the sizes are read, so that no change is missed.
@@ -148,24 +159,24 @@ class LogIndexWriter:
 
         The system may not report a change (record/file_changes.py).
         """
-        count = len(self._folders)
+        count = len(self._files)
         return range(count) if self._all_due else sorted(changed.union(self._turns.take(count)))
 
     def _append(self, rank: int, size: int, now: float) -> None:
         if self._of_host[rank] is None:
-            self._of_host[rank] = time_index.is_of_host(self._folders[rank].times)
+            self._of_host[rank] = time_index.is_of_host(self._files[rank].times)
         if not self._of_host[rank]:
             # On a full disk these lines have no times, but the run continues.
             with contextlib.suppress(OSError):
-                time_index.append(self._folders[rank].times, (size, now))
+                time_index.append(self._files[rank].times, (size, now))
 
 
-def _only_answers(path: Path, begin: int, end: int) -> bool:
+def _only_answers(path: str, begin: int, end: int) -> bool:
     """Return whether a part of a rank's events has only records of collectives, which are answers."""
     if end - begin > _MOST_ANSWERED:
         return False
     try:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             file.seek(begin)
             lines = file.read(end - begin).splitlines()
     except OSError:

@@ -16,7 +16,6 @@ import re
 import time
 import zlib
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from ...folder import RunFolder, write_bytes
@@ -202,7 +201,7 @@ def _points(event: dict[str, Any]) -> Iterable[tuple[str, float | None, float, f
             continue
 
 
-def _check(path: Path, offset: int) -> int:
+def _check(path: str, offset: int) -> int:
     """Return a checksum of the last bytes before `offset`. Raises OSError if the file is shorter."""
     if not offset:
         return 0
