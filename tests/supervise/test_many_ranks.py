@@ -25,6 +25,7 @@ from jupyter_dist.supervise.requests import Requests
 from jupyter_dist.supervise.run_context import RunContext
 from jupyter_dist.supervise.status_writer import StatusWriter
 from tests.rigs.run_maker import BEGAN, RunMaker
+from tests.rigs.stopwatch import Stopwatch
 
 RANKS = 1000
 _TURN_S, _QUESTION_S = 0.2, 0.05
@@ -130,19 +131,17 @@ def test_a_question_about_a_run_is_quick(many: RunMaker) -> None:
     assert len(queries.run(many.folder.id)["ranks"]) == RANKS
 
 
-def test_a_question_after_each_heartbeat_is_answered_within_the_limit(many: RunMaker) -> None:
-    """On the clock of the user, who waits for the answer. Other work of the machine delays some answers."""
+def test_questions_after_each_heartbeat_are_answered_within_the_limit(many: RunMaker) -> None:
+    """On the clock of the user, who waits for the answers."""
     writer = StatusWriter(many.folder, many.status)
     queries.run(many.folder.id)
-    took = []
+    watch = Stopwatch()
     for number in range(10):
         many.event(number, "progress", id=1, n=2, total=10, desc="epoch")
         writer.write()
-        began = time.monotonic()
         found = queries.run(many.folder.id)
-        took.append(time.monotonic() - began)
         assert found["progress_by_rank"][number]["n"] == 2
-    assert min(took) < _QUESTION_S, took
+    assert watch.under(10 * _QUESTION_S)
     assert [row["rank"] for row in found["progress_by_rank"]] == list(range(RANKS))
 
 
