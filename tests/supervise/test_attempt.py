@@ -108,3 +108,16 @@ def test_after_a_launcher_s_own_restart_the_new_ranks_wait_for_their_user(own_fo
     run.later(1)
     assert run.line == "rank 1 waits at In[1], line 3 (to answer: %dist debug)"
     assert [wait.rank for wait in reader.status(run.folder).waits] == [1]
+
+
+def test_the_time_at_prompts_is_written_for_another_supervisor(own_folders: Path) -> None:
+    """It does not count against --timeout, also if this supervisor dies while the ranks wait."""
+    run = Turns(own_folders)
+    breakpoint_of(run.folder, 0, 0)
+    run.later(1)
+    run.later(100)
+    breakpoint_of(run.folder, 0, 1)
+    run.later(1)
+    status = reader.status(run.folder)
+    assert [wait.rank for wait in status.waits] == [0, 1]
+    assert status.held_s == pytest.approx(101)
