@@ -102,6 +102,15 @@ def test_an_answer_counts_if_the_rank_was_ended_soon_after_it(asked: float, own_
     assert ("rank 1 did not reach all_reduce #3" in found.headline) is (asked > BEGAN)
 
 
+def test_the_newest_of_a_rank_s_answers_counts(own_folders: Path) -> None:
+    """The ranks were asked in two pauses. They got over the first one."""
+    made = RunMaker(own_folders)
+    for done, when in ((1, BEGAN + 300), (4, BEGAN + 900)):
+        told(made, 0, *[None] * done, 30.0, when=when)
+        told(made, 1, *[None] * done, when=when)
+    assert "rank 1 did not reach all_reduce #5" in of(made, State.STOPPED).headline
+
+
 @pytest.mark.parametrize("data", [{"groups": 3}, {"calls": [[1, 2]]}, {"calls": None, "groups": {}}])
 def test_a_record_that_is_none_is_left_out(data: dict[str, Any], own_folders: Path) -> None:
     made = RunMaker(own_folders)

@@ -228,6 +228,34 @@ class TestStatus:
         assert {rank.state for rank in found.ranks} == {State.RUNNING}
         assert "attach" in (found.reason or "")
 
+    def test_a_supervisor_that_ends_between_two_looks_loses_no_run(
+        self, own_folders: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its last state is written after the state was read, and before it is looked for."""
+        folder = make(own_folders)
+        gone = dataclasses.replace(me(), start_ticks=1)
+        set_state(folder, State.RUNNING, supervisor=gone)
+        real = reader.supervised
+
+        def ends_before_we_look(status: Status) -> bool:
+            set_state(folder, State.SUCCEEDED, supervisor=gone)
+            return real(status)
+
+        monkeypatch.setattr(reader, "supervised", ends_before_we_look)
+        found = reader.status(folder)
+        assert (found.state, found.reason) == (State.SUCCEEDED, None)
+        assert {rank.state for rank in found.ranks} == {State.SUCCEEDED}
+
+    def test_ranks_that_work_while_others_are_started_are_running(self, own_folders: Path) -> None:
+        folder = make(own_folders, 3)
+        set_state(folder, State.PENDING, world_size=3)
+        for rank, event in ((0, b'{"seq": 0, "time": 7.0, "kind": "started"}\n'), (2, b'{"seq": 0, "ti')):
+            folder.rank(0, rank).events.write_bytes(event)
+        found = reader.status(folder)
+        assert (found.state, found.started) == (State.RUNNING, 7.0)
+        assert [rank.state for rank in found.ranks] == [State.RUNNING, State.PENDING, State.PENDING]
+        assert found.ranks[0].started == 7.0
+
     def test_a_final_state_needs_no_supervisor(self, own_folders: Path) -> None:
         folder = make(own_folders)
         set_state(folder, State.SUCCEEDED, supervisor=None)

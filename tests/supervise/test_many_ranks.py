@@ -5,25 +5,20 @@ from __future__ import annotations
 import gc
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from jupyter_dist import queries
-from jupyter_dist.backends.interface import Backend, Capabilities
 from jupyter_dist.job import Poll, RankState, State, Status
 from jupyter_dist.record import reader
-from jupyter_dist.supervise.attempt import Attempt
-from jupyter_dist.supervise.backend_calls import InProcess
-from jupyter_dist.supervise.guard import Guard
 from jupyter_dist.supervise.log_index import LogIndexWriter
 from jupyter_dist.supervise.phases import Phase
 from jupyter_dist.supervise.reported_errors import ReportedErrors, clock_of_files
-from jupyter_dist.supervise.requests import Requests
-from jupyter_dist.supervise.run_context import RunContext
 from jupyter_dist.supervise.status_writer import StatusWriter
+from tests.rigs.one_attempt import attempt_of
 from tests.rigs.run_maker import BEGAN, RunMaker
 from tests.rigs.stopwatch import Stopwatch
 
@@ -63,11 +58,6 @@ class Simulated:
         return Poll(State.RUNNING, ranks)
 
 
-class NoGuard:
-    def watch(self, pids: Iterable[int]) -> None:
-        pass
-
-
 @pytest.fixture
 def many(own_folders: Path) -> Iterator[RunMaker]:
     made = RunMaker(own_folders, RANKS)
@@ -80,23 +70,6 @@ def many(own_folders: Path) -> Iterator[RunMaker]:
     gc.freeze()
     yield made
     gc.unfreeze()
-
-
-def attempt_of(many: RunMaker, backend: Simulated) -> Attempt:
-    able, job, folder = Capabilities(), many.job, many.folder
-    status = Status(job.id, State.PENDING, created=job.created, ranks=RankState.all(job.world_size))
-    context = RunContext(
-        job=job,
-        folder=folder,
-        able=able,
-        caller=InProcess(cast(Backend, backend), job, folder),
-        writer=StatusWriter(folder, status),
-        requests=Requests(folder, job),
-        guard=cast(Guard, NoGuard()),
-        poll_interval_s=0.05,
-        grace_s=60,
-    )
-    return Attempt(context, None)
 
 
 def test_a_turn_is_short_while_ranks_come_up_write_and_fail(many: RunMaker) -> None:

@@ -110,14 +110,19 @@ raise ValueError("boom")
 
 
 @pytest.mark.parametrize(
-    ("source", "code"),
-    [("import sys\nsys.exit(3)", 3), ("import os\nos._exit(4)", 4), ("import sys\nsys.exit('no')", 1)],
+    ("source", "code", "log"),
+    [
+        ("import sys\nsys.exit(3)", 3, []),
+        ("import os\nos._exit(4)", 4, []),
+        ("import sys\nsys.exit('no')", 1, ["no"]),
+    ],
 )
-def test_an_exit_code_is_a_failure_with_that_code(source: str, code: int) -> None:
+def test_an_exit_code_is_a_failure_with_that_code(source: str, code: int, log: list[str]) -> None:
     folder, status = run(source, np=1)
     assert status.state is State.FAILED
     (error,) = failures.failures(folder)
     assert (error.kind, error.exit_code) == ("exit", code)
+    assert logs(folder, 0) == log
 
 
 def test_sys_exit_zero_is_a_success() -> None:

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 
 from jupyter_dist.backends.platform_entrypoint import place_of, whole
-from jupyter_dist.backends.sagemaker.account import needed_statement
+from jupyter_dist.backends.sagemaker.account import AwsAccount, needed_statement
 from jupyter_dist.backends.sagemaker.backend import SageMaker
 from jupyter_dist.backends.sagemaker.billing import bill, so_far
 from jupyter_dist.backends.sagemaker.client import code_archive
 from jupyter_dist.backends.sagemaker.images import OWN_PYTHON, image_of, python_of
 from jupyter_dist.backends.sagemaker.instance_types import cost_line, gpus_of
-from jupyter_dist.backends.sagemaker.jobs import read
+from jupyter_dist.backends.sagemaker.jobs import end_job, read
 from jupyter_dist.backends.sagemaker.options import SageMakerOptions
 from jupyter_dist.backends.sagemaker.request import Asked, image_for, training_request
 from jupyter_dist.errors import InputError
@@ -295,6 +295,8 @@ def test_how_a_job_stands() -> None:
     assert read({**over, "FailureReason": "ClientError: Data download failed"}, "r-1").final
     stopped = {**told, "TrainingJobStatus": "Stopped", "SecondaryStatus": "MaxRuntimeExceeded"}
     assert "(--max-run)" in str(read(stopped, "r-1").ended)
+    for why, somebody in (("MaxRuntimeExceeded", False), ("Interrupted", False), ("Stopped", True)):
+        assert read({**stopped, "SecondaryStatus": why}, "r-1").stopped is somebody, why
     times = {"TrainingTimeInSeconds": 100, "BillableTimeInSeconds": 30, "EnableManagedSpotTraining": True}
     at = datetime(2026, 1, 1, tzinfo=timezone.utc)
     phases = [("Starting", 0), ("Downloading", 62), ("Training", 70), ("Uploading", 160), ("Completed", 162)]
@@ -311,6 +313,69 @@ def test_how_a_job_stands() -> None:
     said = so_far(read({**job, "SecondaryStatus": "Training"}, "r-1"), at.timestamp() + 3600)
     assert "2 × ml.g5.xlarge at up to 2.82 USD/h, up to 2.82 USD so far (list price); see http" in said
     assert "what is billed is not known yet" in bill(read(job, "r-1"))
+
+
+def test_the_newest_message_says_what_a_job_waits_for() -> None:
+    said = ["Preparing the instances for training", "Insufficient capacity. Trying again"]
+    transitions = [{"Status": "Starting", "StatusMessage": each} for each in said]
+    job = {"TrainingJobName": "j", "TrainingJobStatus": "InProgress", "SecondaryStatus": "Starting"}
+    seen = read({**job, "SecondaryStatusTransitions": transitions}, "us-east-1")
+    assert seen.waits_for == "starts its instances: Insufficient capacity. Trying again"
+
+
+class Answers:
+    """An account whose job `j` has these states, one after the other: pairs of its two statuses."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *states: tuple[str, str]) -> None:
+        from botocore.stub import Stubber
+
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "x")
+        self.account = AwsAccount(None, "us-east-1")
+        self._stubber = Stubber(self.account.client("sagemaker"))
+        at = datetime(2026, 1, 1, tzinfo=timezone.utc)
+        for status, secondary in states:
+            job: dict[str, Any] = {
+                "TrainingJobName": "j",
+                "TrainingJobArn": "arn:aws:sagemaker:us-east-1:123456789012:training-job/j",
+                "ModelArtifacts": {"S3ModelArtifacts": "s3://b/model.tar.gz"},
+                "TrainingJobStatus": status,
+                "SecondaryStatus": secondary,
+                "AlgorithmSpecification": {"TrainingInputMode": "File"},
+                "ResourceConfig": {
+                    "InstanceType": "ml.g5.xlarge",
+                    "InstanceCount": 1,
+                    "VolumeSizeInGB": 1,
+                },
+                "StoppingCondition": {},
+                "CreationTime": at,
+                "TrainingStartTime": at,
+            }
+            if status == "Completed":
+                job |= {"BillableTimeInSeconds": 30}
+            self._stubber.add_response("describe_training_job", job, {"TrainingJobName": "j"})
+        self._stubber.activate()
+
+    def refuse_to_stop(self) -> None:
+        """The next call is to be one that stops the job."""
+        said = "The request was rejected because the training job is in status Stopping"
+        self._stubber.add_client_error("stop_training_job", "ValidationException", said)
+
+
+def test_the_end_of_a_job_is_awaited_until_its_cost_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is billed when SageMaker has uploaded the model."""
+    uploads = ("InProgress", "Uploading")
+    found = end_job(Answers(monkeypatch, uploads, ("Completed", "Completed")).account, "j", wait_s=600)
+    assert "billed 30 s of 1 × ml.g5.xlarge" in bill(found)
+    found = end_job(Answers(monkeypatch, uploads).account, "j", wait_s=0)
+    assert "what is billed is not known yet" in bill(found), "it ends by itself, and is not stopped"
+
+
+def test_a_job_that_is_stopping_is_not_stopped_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AWS would refuse it."""
+    stopping = Answers(monkeypatch, ("Stopping", "Stopping"))
+    stopping.refuse_to_stop()
+    assert end_job(stopping.account, "j", wait_s=0).ended is None
 
 
 def test_the_statement_that_a_policy_lacks() -> None:

@@ -16,9 +16,11 @@ from hypothesis import strategies as some
 
 from jupyter_dist import queries
 from jupyter_dist.errors import InputError
+from jupyter_dist.job import State
 from jupyter_dist.record.outputs import rich_output
 from jupyter_dist.text.safe_html import safe_html
 from jupyter_dist.worker.output import displays, events, media, mime_bundles
+from tests.rigs.launching import ended, launch_cell
 from tests.rigs.run_maker import RunMaker
 
 PNG = base64.b64decode(
@@ -64,6 +66,16 @@ def test_an_image_s_bytes_and_what_is_lost(own_folders: Path) -> None:
         True,
         False,
     ]
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize(("last", "shown"), [("card\n", 1), ("card;\n", 0), ("card ; \n\n", 0)])
+def test_a_semicolon_hides_the_last_expression(last: str, shown: int) -> None:
+    """The source of a cell magic ends in a newline."""
+    source = f"class Card:\n    def _repr_html_(self):\n        return '<b>card</b>'\ncard = Card()\n{last}"
+    run = launch_cell("local", source, 1)
+    assert ended(run).state is State.SUCCEEDED
+    assert len(queries.displays(run.id)["displays"]) == shown
 
 
 def test_what_is_shown_waits_for_its_bytes(own_folders: Path) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from jupyter_dist.capture.payload_builder import Payload, capture_cell
 from jupyter_dist.conformance.deadlines import run_process
+from jupyter_dist.folder import RankFolder, RunFolder
 from jupyter_dist.job import State
+from jupyter_dist.record import reader
 from jupyter_dist.record.failures.failures import failures
 from jupyter_dist.showing import failure_report
+from jupyter_dist.worker import layout
+from jupyter_dist.worker import payload as container
 from tests.rigs.launching import ended, launch_cell, logs, story, until_up
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -79,34 +85,55 @@ def test_modules_beside_the_notebook_are_the_users_files(beside: Path) -> None:
     assert str(run.path) not in failure_report.failure(run).split("whole log")[0]
 
 
-def test_lines_of_a_module_are_shown_where_its_file_is_not(beside: Path, tmp_path: Path) -> None:
-    """As on another host; or the file there is another one, or was edited while the run went on."""
-    from jupyter_dist.capture.payload_builder import capture_cell
-    from jupyter_dist.worker import layout
-    from jupyter_dist.worker import payload as container
-
-    payload = capture_cell("import beside_mod\nbeside_mod.step(1)\n", {}, label="In[1]", directory=beside)
-    folder = tmp_path / "run"
-    (folder / "attempts" / "0" / "ranks" / "0").mkdir(parents=True, mode=0o700)
+def failed_rank(folder: Path, payload: Payload) -> RankFolder:
+    """Run the payload as the only rank, without a supervisor. It has to fail."""
+    rank = RunFolder(folder).rank(0, 0)
+    rank.path.mkdir(parents=True, exist_ok=True, mode=0o700)
     for file in payload.modules:
         (folder / layout.MODULES / file.path).parent.mkdir(parents=True, exist_ok=True)
         (folder / layout.MODULES / file.path).write_bytes(file.data)
     container.write(folder / layout.PAYLOAD, payload.header, payload.body, payload.buffers)
+    own = {"JUPYTER_DIST_RUN": str(folder), "JUPYTER_DIST_ATTEMPT": "0", "RANK": "0", "WORLD_SIZE": "1"}
+    done = run_process([sys.executable, "-m", "jupyter_dist.worker"], env={**os.environ, **own}, cwd="/")
+    assert done.returncode == 1
+    return rank
+
+
+def test_lines_of_a_module_are_shown_where_its_file_is_not(beside: Path, tmp_path: Path) -> None:
+    """As on another host; or the file there is another one, or was edited while the run went on."""
+    payload = capture_cell("import beside_mod\nbeside_mod.step(1)\n", {}, label="In[1]", directory=beside)
     found = []
     for text in (None, "# edited\n\n\n\n\n"):
         (beside / "beside_mod.py").unlink()
         if text is not None:
             (beside / "beside_mod.py").write_text(text)
-        rank = {"JUPYTER_DIST_RUN": str(folder), "JUPYTER_DIST_ATTEMPT": "0", "RANK": "0", "WORLD_SIZE": "1"}
-        done = run_process([sys.executable, "-m", "jupyter_dist.worker"], env={**os.environ, **rank}, cwd="/")
-        assert done.returncode == 1
-        found.append((folder / "attempts" / "0" / "ranks" / "0" / layout.OUTPUT).read_text())
+        found.append(failed_rank(tmp_path / "run", payload).output.read_text())
         (beside / "beside_mod.py").write_text("")
     for said in found:
         assert (
             f'  File "{beside}/beside_mod.py", line 5, in step\n    raise ValueError(f"bad {{loss}}")\n'
             in said
         )
+
+
+def test_an_error_of_another_version_of_a_library_comes_with_a_note_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the rank cannot load is what the note explains."""
+    library = tmp_path / "site-packages" / "versioned_tools.py"
+    library.parent.mkdir()
+    library.write_text('__version__ = "1.0"\nclass Settings:\n    pass\n')
+    monkeypatch.syspath_prepend(str(library.parent))
+    names = {"settings": importlib.import_module("versioned_tools").Settings()}
+    payload = capture_cell("print(settings)", names, label="In[1]", directory=tmp_path / "own", here=False)
+    del sys.modules["versioned_tools"]
+    library.write_text('__version__ = "2.0"\n')
+    rank = failed_rank(tmp_path / "run", payload)
+    assert "AttributeError" in rank.output.read_text()
+    notes = [event["text"] for event in reader.last_events(rank, "note")]
+    assert notes == [
+        "Ranks have other versions of libraries than the notebook: versioned_tools 2.0 (notebook: 1.0)."
+    ]
 
 
 ENDS = """
