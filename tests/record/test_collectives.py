@@ -88,6 +88,21 @@ def test_a_running_rank_without_a_record_did_not_come_and_a_dead_one_is_unknown(
     assert first_parting(records, [1], 3, killed=[1]) is None
 
 
+def test_a_rank_that_left_without_a_record_did_not_call_what_the_others_wait_in() -> None:
+    """It has called all that is done, because the others could not have finished that without it."""
+    records = {rank: record(REDUCE, BARRIER, waits=9.5) for rank in (0, 2)}
+    found = parting(records, ended=[1])
+    assert (found.kind, found.missing, str(found.call)) == ("missing", (1,), "barrier #2")
+    done = {rank: record(REDUCE, BARRIER) for rank in (0, 2)}
+    assert first_parting(done, [1], 3) is None
+
+
+def test_a_rank_that_failed_at_once_has_waited_for_one_that_ended_early() -> None:
+    records = {0: record(REDUCE, BARRIER, waits=0.2), 1: record(REDUCE)}
+    found = parting(records, ended=[0, 1], world_size=2)
+    assert (found.kind, found.missing, str(found.call)) == ("missing", (1,), "barrier #2")
+
+
 def test_ranks_that_are_on_their_way_have_not_parted() -> None:
     assert first_parting({0: record(REDUCE, REDUCE), 1: record(REDUCE), 2: record(REDUCE)}, (), 3) is None
     assert first_parting({}, (), 3) is None
@@ -131,6 +146,9 @@ def test_a_rank_with_one_call_more_or_less_than_the_others_is_named() -> None:
     assert (found.kind, found.missing, str(found.call)) == ("extra", (0,), "all_reduce #1 of float32[3]")
     found = parting({0: record(*usual), 1: record(GATHER, BROADCAST), 2: record(*usual)})
     assert (found.kind, found.missing, str(found.call)) == ("skipped", (1,), "all_reduce #1 of float32[4]")
+    # Of two ranks, nobody knows which is wrong.
+    both = parting({0: record(SMALL, *usual), 1: record(*usual)}, world_size=2)
+    assert (both.kind, sorted(both.calls)) == ("differ", [0, 1])
     # What repeats itself could be both.
     turns = (REDUCE, GATHER, REDUCE, GATHER)
     assert parting({0: record(*turns[1:]), 1: record(*turns), 2: record(*turns)}).kind == "differ"
@@ -179,6 +197,14 @@ def test_a_rank_that_has_joined_takes_part_in_all_of_horovod() -> None:
     records = {0: told(tensor), 1: told(joined), 2: told(tensor)}
     assert first_parting(records, (), 3) is None or parting(records).group == ":horovod join"
     assert parting({**records, 1: told()}).missing == (1,)
+
+
+def test_a_rank_that_has_left_join_takes_part_in_nothing_by_itself() -> None:
+    """All ranks have joined and left. Then one of them does not come to the next operation."""
+    joined: tuple[Any, ...] = (":horovod join", 1, "hvd.join()", [], [], None)
+    tensor = (":horovod allreduce.w", 7, 'allreduce "w"', [[3]], ["float32"], 9.0)
+    found = parting({0: told(joined, tensor), 1: told(joined), 2: told(joined, tensor)})
+    assert (found.kind, found.group, found.missing) == ("missing", ":horovod allreduce.w", (1,))
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,10 @@ BEGAN = 1_700_000_000.0
 class RunMaker:
     """A run of `world_size` ranks whose supervisor is this process: it runs until `end` is called."""
 
-    def __init__(self, root: Path, world_size: int = 2, *, began: float = BEGAN, **job: Any) -> None:
-        self.folder = folder.create(root, folder.new_id(), world_size)
+    def __init__(
+        self, root: Path, world_size: int = 2, *, began: float = BEGAN, run_id: str = "", **job: Any
+    ) -> None:
+        self.folder = folder.create(root, run_id or folder.new_id(), world_size)
         self.world_size = world_size
         self.job = Job(
             id=self.folder.id,

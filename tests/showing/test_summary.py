@@ -43,6 +43,26 @@ def test_the_summary_is_one_table(own_folders: Path) -> None:
     ]
 
 
+def test_both_ends_of_a_range_have_a_unit_if_their_units_differ(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 2)
+    for rank, (taken, peak) in enumerate([(59.0, 500 * 10**6), (120.0, 1200 * 10**6)]):
+        made.result(rank, "same")
+        made.set_rank(rank, state=State.SUCCEEDED, exit_code=0, ended=BEGAN + taken, peak_memory_bytes=peak)
+    made.end()
+    (row,) = (line for line in summary(made).split("\n") if line.startswith("0-1"))
+    assert re.split(" {2,}", row)[-3:] == ["59.0 s – 2 min 0 s", "500 MB – 1.2 GB", "'same'"]
+
+
+def test_the_mean_of_a_metric_is_nan_if_one_rank_has_diverged(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 3)
+    for rank in range(3):
+        made.metric(rank, 1, {"loss": 0.5 + rank, "half": math.nan if rank == 1 else 0.5 + rank})
+        made.metric(rank, 2, {"loss": math.nan, "half": math.nan if rank == 1 else 0.5 + rank})
+    made.end()
+    rows = [line.split() for line in summary(made).split("\n") if line.startswith(("loss", "half"))]
+    assert rows == [["loss", "2", "nan", "0-2"], ["half", "2", "nan", "0.5", "–", "2.5", "0-2"]]
+
+
 def test_ranks_that_differ_have_rows_of_their_own(own_folders: Path) -> None:
     made = RunMaker(own_folders, 4)
     for rank in (0, 1, 3):
@@ -69,6 +89,17 @@ def test_the_rank_that_failed_first_is_told_from_its_victims(own_folders: Path) 
     assert [row.split()[0] for row in rows] == ["0", "1", "2-3"]
     assert rows[1].endswith("ValueError: bad step")
     assert rows[2].endswith("because of rank 1")
+
+
+def test_a_second_rank_that_failed_by_itself_shows_its_own_error(own_folders: Path) -> None:
+    made = failed(own_folders, 3)
+    made.fail(0, "RuntimeError", "Connection reset by peer", "", BEGAN + 6)
+    made.fail(2, "KeyError", "'b'", "", BEGAN + 7)
+    made.end(State.FAILED)
+    rows = [line for line in summary(made).split("\n") if " failed " in line]
+    assert rows[0].endswith("because of rank 1")
+    assert rows[1].endswith("ValueError: bad step")
+    assert rows[2].endswith("KeyError: 'b'")
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -156,8 +187,10 @@ def test_the_html_stays_small_whatever_there_is(own_folders: Path) -> None:
     html = Run(made.folder)._repr_html_()
     assert html is not None
     assert len(html.encode()) < 60_000
-    assert "more metrics" in html
-    assert "<svg" in html
+    drawn = html.count("<svg")
+    assert 0 < drawn < 20
+    # A metric that is neither in the table of 12 nor drawn counts once.
+    assert f"… {20 - min(drawn, 12)} more metrics: " in html
     checker = _Checker()
     checker.feed(html)
     assert checker.open == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -16,16 +17,22 @@ from jupyter_dist import queries
 from jupyter_dist.backends.ranks.default_environment import cores
 from jupyter_dist.conformance.run_control import wait_for_end
 from jupyter_dist.errors import DistError, InputError
-from jupyter_dist.folder import RunFolder, runs, trials_of
+from jupyter_dist.folder import RunFolder, runs, trial_id, trials_of
 from jupyter_dist.launch import submission
 from jupyter_dist.manage import removal
 from jupyter_dist.plan.run_plan import make_plan, read_command_line
 from jupyter_dist.queries.snapshot import snapshot
 from jupyter_dist.record import reader, trials
+from jupyter_dist.record.trials import FAILED, RUNNING, SUCCEEDED
+from jupyter_dist.search.dimensions import Whole
+from jupyter_dist.search.spec import Search
 from jupyter_dist.showing import live
 from jupyter_dist.start import Origin, start_cell
-from jupyter_dist.tuning import trial_runs
+from jupyter_dist.tuning import trial_runs, tuning_loop
+from jupyter_dist.tuning.ledger import Ledger
 from jupyter_dist.tuning.tuning_loop import Tuning
+from tests.rigs.run_maker import RunMaker
+from tests.tuning.test_engines import JOB
 
 pytestmark = [pytest.mark.needs("optuna"), pytest.mark.usefixtures("warm")]
 
@@ -435,6 +442,83 @@ def test_values_of_env_are_not_known_to_another_supervisor(
         in str(run.status.reason)
     )
     assert run.trials["value"].tolist() == [1]  # what was begun came to its end
+
+
+def tuning_of(root: Path, *known: trials.Trial, max_jobs: int = 9, early_stopping: bool = False) -> Tuning:
+    """The loop of a tuning run whose ledger has these trials. No supervisor turns it."""
+    search = Search(
+        {"lr": Whole(1, 9)}, "max", "score", max_jobs, 1, "random", early_stopping=early_stopping, seed=1
+    )
+    made = RunMaker(root, 1, run_id=JOB.id, tuning={"search": search.to_json(), "trial": JOB.to_json()})
+    ledger = Ledger(made.folder)
+    for one in known:
+        ledger.begun(one)
+        if one.state != RUNNING:
+            ledger.ended(one)
+    ledger.close()
+    return Tuning(made.folder, made.job)
+
+
+def known(number: int, *values: float, state: str = SUCCEEDED) -> trials.Trial:
+    return trials.Trial(
+        number,
+        trial_id(JOB.id, number),
+        {"lr": number + 1},
+        state=state,
+        value=values[-1] if state == SUCCEEDED else None,
+        steps=tuple((10 * index, value) for index, value in enumerate(values)),
+        reason=f"its last score is {values[-1]}" if state == FAILED else None,
+    )
+
+
+def test_trials_that_diverge_do_not_end_the_search(tmp_path: Path) -> None:
+    """The parameters were wrong, and not the cell."""
+    diverged = [known(number, 1.0, math.nan, state=FAILED) for number in range(3)]
+    tuning = tuning_of(tmp_path / "diverged", *diverged)
+    assert (tuning.hindered, tuning.over) == (None, False)
+    failed = [known(number, 1.0, state=FAILED) for number in range(3)]
+    tuning = tuning_of(tmp_path / "failed", *failed)
+    assert (tuning.hindered, tuning.over) == ("trial 0: its last score is 1.0", True)
+
+
+def test_a_trial_that_was_given_up_before_it_began_ends_if_it_begins(
+    own_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_runs, "start", lambda *more: None)
+    monkeypatch.setattr(tuning_loop, "_START_LIMIT_S", 0.0)
+    trial = RunMaker(own_folders, 1, run_id=trial_id(JOB.id, 0)).folder
+    trial.state.unlink()
+    os.utime(trial.job, (1, 1))
+    tuning = tuning_of(own_folders, known(0, state=RUNNING))
+    tuning.turn(begin=False)
+    tuning.turn(begin=False)
+    assert tuning.idle
+    assert (trial.requests / "kill").read_text() == "it was given up before it began"
+
+
+def test_the_reason_of_a_pruned_trial_names_the_step_that_was_worse(own_folders: Path) -> None:
+    trial = RunMaker(own_folders, 1, run_id=trial_id(JOB.id, 2))
+    standard = [known(number, 5.0, 9.0) for number in range(2)]
+    tuning = tuning_of(own_folders, *standard, known(2, state=RUNNING), early_stopping=True)
+    for step in (0, 10):  # better than the others at first
+        assert not (trial.folder.requests / "stop").exists()
+        trial.metric(0, step, {"score": 6})
+        tuning.turn(begin=False)
+    reason = (trial.folder.requests / "stop").read_text()
+    assert reason == "pruned at step 10: other trials did better by then"
+
+
+def test_the_importance_counts_the_last_trial_however_soon_it_ends(own_folders: Path) -> None:
+    trial = RunMaker(own_folders, 1, run_id=trial_id(JOB.id, 3))
+    ended = [known(number, float(number)) for number in range(3)]
+    tuning = tuning_of(own_folders, *ended, known(3, state=RUNNING), max_jobs=4)
+    tuning.turn()
+    trial.metric(0, 0, {"score": 9})
+    trial.end()
+    tuning.turn()
+    tuning.close()
+    assert tuning.over
+    assert trials.read(RunFolder(own_folders / JOB.id)).importance == {"lr": 1.0}
 
 
 @pytest.mark.parametrize(

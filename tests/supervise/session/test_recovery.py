@@ -1,7 +1,8 @@
-"""What the ranks of a session do before a cell, after a failure."""
+"""What the ranks of a session do before a cell, after a failure, and how a cell ends with its ranks."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_dist.folder import RunFolder
-from jupyter_dist.job import Job, RankState, State
+from jupyter_dist.job import Job, Poll, RankState, State
 from jupyter_dist.supervise.session import cell
 from jupyter_dist.supervise.session.cell import CellCaller, Request
 from jupyter_dist.supervise.session.ranks import Ranks
@@ -84,6 +85,82 @@ def test_a_rank_that_keeps_a_broken_group_is_killed_once_and_not_while_its_host_
             assert caller.begin("poll", handle={}, cursor=None).failure is None
         assert killed == expected
     assert [message["do"] for message in told] == ["close", "close"]
+
+
+class Cell:
+    """A cell of connected ranks, and the messages that it sends to them."""
+
+    def __init__(self, ranks: Ranks, request: Request, recovery: Recovery) -> None:
+        self.messages: list[tuple[int, Mapping[str, Any]]] = []
+        self.caller = CellCaller(request, ranks, lambda: None, -1, recovery.to_close, recovery.prepare)
+        for rank, kept in enumerate(ranks.all):
+            kept.state, kept.link = RankState(rank, State.RUNNING), _Link(rank, self.messages)
+
+    def poll(self) -> Poll:
+        call = self.caller.begin("poll", handle={}, cursor=None)
+        assert call.failure is None
+        found: Poll = call.value
+        return found
+
+    def begun(self) -> dict[int, Mapping[str, Any]]:
+        """Return the message by rank with which the cell has begun."""
+        return {rank: message for rank, message in self.messages if message["do"] == "cell"}
+
+
+class _Link:
+    def __init__(self, rank: int, messages: list[tuple[int, Mapping[str, Any]]]) -> None:
+        self._rank, self._messages = rank, messages
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        self._messages.append((self._rank, message))
+
+    def close(self) -> None: ...
+
+
+def test_a_cell_begins_when_its_ranks_have_closed_their_groups_for_it(ranks: Ranks, tmp_path: Path) -> None:
+    """They may also answer to an earlier cell, which was stopped before it began."""
+    recovery = Recovery(ranks)
+    recovery.broken = True
+    one = Cell(ranks, request(tmp_path, 0, 1), recovery)
+    for of, expected in (("earlier", set()), (tmp_path.name, {0, 1})):
+        one.poll()
+        for rank in range(2):
+            one.caller.answered(rank, {"of": of, "closed": True})
+        one.poll()
+        assert one.begun().keys() == expected
+
+
+def test_a_rank_that_was_killed_before_its_cell_began_names_the_signal(ranks: Ranks, tmp_path: Path) -> None:
+    one = Cell(ranks, request(tmp_path, 0, 1), Recovery(ranks))
+    ranks.all[1].state = RankState(1, State.FAILED, signal=9)
+    ended = one.poll()
+    assert ended.state is State.FAILED
+    assert [(rank.state, rank.signal) for rank in ended.ranks] == [(State.STOPPED, None), (State.FAILED, 9)]
+    assert one.begun() == {}
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_ranks_are_lost_with_their_host(ranks: Ranks, tmp_path: Path, stopped: bool) -> None:
+    one = Cell(ranks, request(tmp_path, 0, 1), Recovery(ranks))
+    assert one.poll().state is State.RUNNING
+    if stopped:
+        one.caller.begin("stop", handle={}, kill=False)
+    ranks.all[1].state = RankState(1, State.LOST)
+    one.caller.died(1)
+    assert [rank.state for rank in one.poll().ranks] == [State.RUNNING, State.LOST]
+
+
+@pytest.mark.parametrize("some", [(0, 1), (1,)])
+def test_the_first_rank_of_a_cell_gets_its_notes(ranks: Ranks, tmp_path: Path, some: tuple[int, ...]) -> None:
+    ranks.lost[1], ranks.all[1].fresh = ["x"], True
+    for kept in ranks.all:
+        kept.group = None
+    one = Cell(ranks, request(tmp_path, *some), Recovery(ranks))
+    one.poll()
+    first, *others = one.begun().values()
+    (note,) = first["notes"]
+    assert note.startswith("rank 1 is a fresh process. Gone with the earlier one: x.")
+    assert not any(other["notes"] for other in others)
 
 
 def test_a_fresh_rank_is_named_once_with_what_was_lost(ranks: Ranks, tmp_path: Path) -> None:
