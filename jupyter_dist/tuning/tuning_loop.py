@@ -259,11 +259,9 @@ class Tuning:
         return False
 
     def _end_if_hopeless(self, running: _Running) -> None:
-        compared = running.objective.compared
-        if self._engine.is_hopeless(running.trial.number, compared):
-            running.place.request(
-                "stop", f"{_PRUNED_BECAUSE}{compared[-1][0]}: other trials did better by then"
-            )
+        step = self._engine.pruned_at(running.trial.number, running.objective.compared)
+        if step is not None:
+            running.place.request("stop", f"{_PRUNED_BECAUSE}{step}: other trials did better by then")
             running.hopeless = True
 
     def _end_if_reached(self, running: _Running) -> None:
@@ -298,7 +296,7 @@ class Tuning:
 
     def _was_pruned(self, running: _Running, status: Status) -> bool:
         if running.trial.handle is not None:
-            return self._engine.is_hopeless(running.trial.number, running.objective.reported)
+            return self._engine.pruned_at(running.trial.number, running.objective.reported) is not None
         # A previous supervisor may have pruned it.
         return (status.reason or "").startswith(_PRUNED_BECAUSE)
 

@@ -22,9 +22,10 @@ JOB = Job(
 
 @pytest.mark.needs("optuna")
 @pytest.mark.parametrize(
-    "scheduler", ["asha(max_t=8,grace_period=2,reduction_factor=2)", "hyperband(max_t=2)"]
+    ("scheduler", "step"),
+    [("asha(max_t=8,grace_period=2,reduction_factor=2)", 10), ("hyperband(max_t=2)", 0)],
 )
-def test_a_scheduler_knows_the_trials_that_ended_before_a_restart(scheduler: str) -> None:
+def test_a_scheduler_knows_the_trials_that_ended_before_a_restart(scheduler: str, step: int) -> None:
     search = Search({"lr": Whole(1, 9)}, "max", "score", 9, 1, "random", scheduler=scheduler)
     engine = OptunaEngine(search, JOB)
     steps = tuple((step, 9.0) for step in range(2))
@@ -32,7 +33,7 @@ def test_a_scheduler_knows_the_trials_that_ended_before_a_restart(scheduler: str
         value = 9.0 if state == SUCCEEDED else None
         engine.learn(Trial(number, f"r-t{number}", {"lr": 9}, state, value, steps))
     engine.ask(3)
-    assert engine.is_hopeless(3, [(0, 1.0), (1, 1.0)])
+    assert engine.pruned_at(3, [(0, 1.0), (10, 1.0), (20, 9.0)]) == step
 
 
 class _Service:

@@ -92,7 +92,7 @@ def test_a_scheduler_knows_the_trials_that_ended_before_a_restart(
             engine.learn(Trial(number, f"r-t{number}", {"lr": 9}, state, value, steps))
         wait_for(lambda: engine.ask(3) is not None or engine.exhausted(), "a new trial")
         assert engine.exhausted() is None
-        wait_for(lambda: engine.is_hopeless(3, [(0, 1.0), (1, 1.0)]), "the scheduler's decision")
+        wait_for(lambda: engine.pruned_at(3, [(0, 1.0), (10, 1.0)]) == 10, "the scheduler's decision")
         assert engine.exhausted() is None
     finally:
         engine.close()

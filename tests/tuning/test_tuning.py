@@ -508,6 +508,17 @@ def test_the_reason_of_a_pruned_trial_names_the_step_that_was_worse(own_folders:
     assert reason == "pruned at step 10: other trials did better by then"
 
 
+def test_of_values_that_arrive_at_once_the_reason_names_the_one_that_was_worse(own_folders: Path) -> None:
+    trial = RunMaker(own_folders, 1, run_id=trial_id(JOB.id, 2))
+    standard = [known(number, 5.0, 9.0, 9.0) for number in range(2)]
+    tuning = tuning_of(own_folders, *standard, known(2, state=RUNNING), early_stopping=True)
+    for step, score in ((0, 1), (10, 20), (20, 30)):
+        trial.metric(0, step, {"score": score})
+    tuning.turn(begin=False)
+    reason = (trial.folder.requests / "stop").read_text()
+    assert reason == "pruned at step 0: other trials did better by then"
+
+
 def test_the_importance_counts_the_last_trial_however_soon_it_ends(own_folders: Path) -> None:
     trial = RunMaker(own_folders, 1, run_id=trial_id(JOB.id, 3))
     ended = [known(number, float(number)) for number in range(3)]

@@ -82,11 +82,12 @@ class Engine(Protocol):
         """Return what the next trial is to try. None: ask again next turn, with the same number."""
         ...
 
-    def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
-        """Return whether to prune the trial. Called at each turn while it runs, if the search prunes.
+    def pruned_at(self, number: int, reported: Sequence[tuple[int, float]]) -> int | None:
+        """Return the step whose value decides that the trial is pruned; None if it goes on.
 
-        A service may end a trial with a handle by itself. For such a trial, the method is called once more
-        when its run has ended as stopped. True then means that the service pruned the trial.
+        Called at each turn while it runs, if the search prunes. A service may end a trial with a handle by
+        itself. For such a trial, the method is called once more when its run has ended as stopped. A step
+        then means that the service pruned the trial.
         """
         ...
 

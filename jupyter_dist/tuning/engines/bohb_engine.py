@@ -71,8 +71,8 @@ class BohbEngine:
             )
         return proposal
 
-    def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
-        return False
+    def pruned_at(self, number: int, reported: Sequence[tuple[int, float]]) -> int | None:
+        return None
 
     def tell(self, trial: Trial) -> None:
         self._trials[trial.number] = trial

@@ -37,8 +37,8 @@ class OnTrialsRay:
         found = None if self._address is None else self._engine.ask(number)
         return None if found is None else dataclasses.replace(found, options={"address": self._address})
 
-    def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
-        return self._engine.is_hopeless(number, reported)
+    def pruned_at(self, number: int, reported: Sequence[tuple[int, float]]) -> int | None:
+        return self._engine.pruned_at(number, reported)
 
     def tell(self, trial: Trial) -> None:
         self._engine.tell(trial)

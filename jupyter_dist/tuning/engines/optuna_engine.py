@@ -107,7 +107,7 @@ class OptunaEngine:
         self._asked[number] = trial
         return Proposal(from_optuna(self._search, trial.params))
 
-    def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
+    def pruned_at(self, number: int, reported: Sequence[tuple[int, float]]) -> int | None:
         """Judge each new value.
 
         The last value is judged again when there are more trials to compare it with.
@@ -115,24 +115,25 @@ class OptunaEngine:
         trial = self._asked[number]
         again = self._judged.get(number) != self._ended
         self._judged[number] = self._ended
-        for _ in self._reports(number, reported):
+        for step in self._reports(number, reported):
             again = False
             if trial.should_prune():
-                return True
-        return bool(again and reported and trial.should_prune())
+                return step
+        return reported[-1][0] if again and reported and trial.should_prune() else None
 
     def _points(self, reported: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
         """Return (time, value). The time of a scheduler is the number of values, and otherwise the step."""
         return reported if self._search.scheduler is None else counted(reported)
 
-    def _reports(self, number: int, reported: Sequence[tuple[int, float]]) -> Iterator[None]:
-        """Report the new values to Optuna, one at a time."""
-        new = self._points(reported)[self._told.get(number, 0) :]
+    def _reports(self, number: int, reported: Sequence[tuple[int, float]]) -> Iterator[int]:
+        """Report the new values to Optuna, one at a time. Yields the step of each."""
+        before = self._told.get(number, 0)
         self._told[number] = len(reported)
-        for step, value in new:
-            if step >= 0:  # Optuna has no negative steps
-                self._asked[number].report(value, step)
-                yield
+        new = zip(reported[before:], self._points(reported)[before:], strict=True)
+        for (step, _), (when, value) in new:
+            if when >= 0:  # Optuna has no negative steps
+                self._asked[number].report(value, when)
+                yield step
 
     def tell(self, trial: Trial) -> None:
         for _ in self._reports(trial.number, trial.steps):

@@ -50,8 +50,8 @@ class PopulationEngine:
         place = number - self._first
         return self._segment[place] if place < len(self._segment) else None
 
-    def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
-        return False
+    def pruned_at(self, number: int, reported: Sequence[tuple[int, float]]) -> int | None:
+        return None
 
     def tell(self, trial: Trial) -> None:
         self._ended[trial.number] = trial

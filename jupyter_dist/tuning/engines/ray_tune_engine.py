@@ -77,8 +77,8 @@ class RayTuneEngine:
         self._begun: set[str] = set()
         self._ids: dict[int, str] = {}
         self._told: dict[int, int] = {}
-        self._stopped: set[str] = set()
-        """Trials that Tune has ended, or whose end it has received."""
+        self._stopped: dict[str, int] = {}
+        """Trials that Tune has ended, or whose end it has received, and how many values each had logged."""
         self._news: list[tuple[str, list[tuple[int, float]]]] = []
         self._ends: dict[str, tuple[str, float | None]] = {}
         self._thread: threading.Thread | None = None
@@ -106,14 +106,20 @@ class RayTuneEngine:
             # If the tuning run has its own Ray, the trials get its address.
             return Proposal(parameters, options={"address": self._address})
 
-    def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
+    def pruned_at(self, number: int, reported: Sequence[tuple[int, float]]) -> int | None:
         self._begin()
         with self._lock:
             name = self._ids.get(number)
             if name is None:
-                return False
+                return None
             self._report(number, name, reported)
-            return name in self._stopped
+            values = self._stopped.get(name)
+        if values is None or not reported:
+            return None
+        steps = (
+            step for (step, _), (place, _) in zip(reported, counted(reported), strict=True) if place >= values
+        )
+        return next(steps, reported[-1][0])
 
     def _report(self, number: int, name: str, reported: Sequence[tuple[int, float]]) -> None:
         new = counted(reported)[self._told.get(number, 0) :]

@@ -52,14 +52,14 @@ def make(run_id: str) -> Parts:
 
         def __init__(self) -> None:
             self.begun: list[Any] = []
-            self.stopped: list[str] = []
+            self.stopped: list[tuple[str, int]] = []
             self.news: dict[str, list[Any]] = {}
             self.ends: dict[str, Any] = {}
 
         def exchange(self, news: Any, ends: Any) -> Any:
             """Store what trials have logged and how they ended.
 
-            Returns which trials Tune has begun and ended.
+            Returns which trials Tune has begun, and which it has ended after how many values.
             """
             for trial, points in news:
                 self.news.setdefault(trial, []).extend(points)
@@ -70,8 +70,8 @@ def make(run_id: str) -> Parts:
         def begin(self, trial: str, config: Any) -> None:
             self.begun.append((trial, config))
 
-        def end(self, trial: str) -> None:
-            self.stopped.append(trial)
+        def end(self, trial: str, values: int) -> None:
+            self.stopped.append((trial, values))
 
         def next(self, trial: str, at: int) -> Any:
             """Return the next point, or the end if there are no more points, or neither."""
@@ -120,7 +120,8 @@ def make(run_id: str) -> Parts:
         def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
             import ray
 
-            ray.get_actor(name, namespace=NAMESPACE).end.remote(trial.trial_id)
+            values = (trial.last_result or {}).get(_VALUES, 0)
+            ray.get_actor(name, namespace=NAMESPACE).end.remote(trial.trial_id, values)
 
     def open_desk() -> Any:
         return ray.remote(num_cpus=0)(Desk).options(name=name, namespace=NAMESPACE).remote()

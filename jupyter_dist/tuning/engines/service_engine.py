@@ -96,14 +96,15 @@ class ServiceEngine:
         self._jobs[number] = name
         return Proposal(parameters, handle={self._service.known_as: name})
 
-    def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
+    def pruned_at(self, number: int, reported: Sequence[tuple[int, float]]) -> int | None:
         place = folders.RunFolder(folders.runs_root() / folders.trial_id(self._run, number))
         if self._stopped or number not in self._jobs or not reader.status(place).state.ended:
-            return False  # the service ends the trial
+            return None  # the service ends the trial
         try:
-            return self._service.has_ended_early(self._jobs[number])
+            ended_early = self._service.has_ended_early(self._jobs[number])
         except CredentialsExpired as error:
             raise Unreachable(str(error)) from error
+        return max((step for step, _ in reported), default=0) if ended_early else None
 
     def tell(self, trial: Trial) -> None:
         self._times.expect_news()  # the service reads the value itself, and starts the next job

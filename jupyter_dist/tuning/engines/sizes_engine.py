@@ -24,8 +24,8 @@ class SizesEngine:
     def ask(self, number: int) -> Proposal | None:
         return Proposal(self._search.grid_point(number))
 
-    def is_hopeless(self, number: int, reported: Sequence[tuple[int, float]]) -> bool:
-        return False
+    def pruned_at(self, number: int, reported: Sequence[tuple[int, float]]) -> int | None:
+        return None
 
     def tell(self, trial: Trial) -> None:
         pass
