@@ -6,8 +6,9 @@
     gpus_per_worker = 1
 
 The file is `jupyter-dist/clusters.toml` in Jupyter's config folder, or `$JUPYTER_DIST_CLUSTERS`.
-Comments and order stay unchanged. Keys are the flags' names with `_` for `-`. `formerly` has the earlier
-names of a cluster, which notebooks may still use. Values that look like secrets are not saved.
+Comments and order stay unchanged, unless the file has the clusters in another form of TOML, such as an inline
+table. A change then writes all of them as above. Keys are the flags' names with `_` for `-`. `formerly` has
+the earlier names of a cluster, which notebooks may still use. Values that look like secrets are not saved.
 Each notebook has its own cluster, chosen with `%dist use`. Front-ends save it in the notebook's metadata,
 `{"jupyter-dist": {"cluster": NAME}}`. A restarted kernel reads it there.
 """
@@ -110,14 +111,22 @@ def load() -> dict[str, Cluster]:
     found = {}
     for name, table in _tables(_read()).items():
         _check_name_in_file(name)
-        values = table.unwrap() if isinstance(table, Table) else table
+        values = table.unwrap() if isinstance(table, Mapping) else table
         if not isinstance(values, dict) or not isinstance(values.get("backend"), str):
             raise InputError(f'{_where(name)}: needs a line such as backend = "local"')
         backend, launched_from = values.pop("backend"), values.pop("launched_from", None)
-        formerly = tuple(map(str, values.pop("formerly", ())))
+        formerly = _earlier_names(name, values)
+        values.pop("formerly", None)
         launched = None if launched_from is None else str(launched_from)
         found[name] = Cluster(name, backend, values, launched, formerly)
     return found
+
+
+def _earlier_names(name: str, values: Mapping[str, Any]) -> tuple[str, ...]:
+    found = values.get("formerly", [])
+    if not isinstance(found, list):
+        raise InputError(f'{_where(name)}: formerly needs a list of names such as ["old-name"]')
+    return tuple(map(str, found))
 
 
 def _check_name_in_file(name: str) -> None:
@@ -246,11 +255,9 @@ def add(cluster: Cluster, *, replace: bool = False, old_name: str | None = None)
             raise InputError(f"no cluster {old_name!r}")
         if cluster.name in tables and not replace and cluster.name != old_name:
             raise NameTaken(f"A cluster {cluster.name!r} already exists. Add --replace to change it")
-        if not isinstance(document.get("clusters"), Table):
-            document["clusters"] = tomlkit.table(is_super_table=True)
-        saved = document["clusters"]
         before = tables.get(old_name or cluster.name)
-        formerly = list(before.get("formerly", [])) if isinstance(before, Table) else []
+        formerly = list(_earlier_names(cluster.name, before)) if isinstance(before, Mapping) else []
+        saved = _writable_tables(document)
         if old_name is not None and cluster.name != old_name:
             _rename(saved, old_name, cluster.name)
             formerly = [name for name in formerly if name != cluster.name] + [old_name]
@@ -261,6 +268,24 @@ def add(cluster: Cluster, *, replace: bool = False, old_name: str | None = None)
         values = {"backend": cluster.backend, **launched, **cluster.options, **known_as}
         _update(saved[cluster.name], values)
         _write(document)
+
+
+def _writable_tables(document: tomlkit.TOMLDocument) -> Any:
+    """Return the table of all clusters, to change it. Create it if there is none.
+
+    Also create it anew, with the same clusters, if it has another form: an inline table, dotted keys, or
+    tables with others between them. tomlkit cannot add a table to all of these forms.
+    """
+    found = document.get("clusters")
+    if isinstance(found, Table):
+        return found
+    made = tomlkit.table(is_super_table=True)
+    if found is not None:
+        for name, values in found.unwrap().items():
+            made[name] = values
+        del document["clusters"]
+    document["clusters"] = made
+    return document["clusters"]
 
 
 def _rename(saved: Any, old: str, new: str) -> None:
@@ -289,7 +314,7 @@ def remove(name: str) -> None:
         document = _read()
         if name not in _tables(document):
             raise InputError(f"no cluster {name!r}")
-        del document["clusters"][name]
+        del _writable_tables(document)[name]
         _write(document)
     if used() == name:
         use(None)

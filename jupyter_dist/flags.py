@@ -174,6 +174,11 @@ def _is_flag(token: str) -> bool:
     return re.match(r"--?[A-Za-z][^\s=]*(=|$)", token) is not None
 
 
+def _has_several_flags(token: str) -> bool:
+    # A quoted "--nodes=2 --mpi=pmix" is the value of --mpi-args, although it also looks like one flag.
+    return re.search(r"\s--?[A-Za-z]", token) is not None
+
+
 def scan(
     tokens: Sequence[str],
     flags: Iterable[Flag],
@@ -236,7 +241,7 @@ def _take_value(left: list[str], flag: Flag) -> str | None:
     """Take a flag's value from the words that follow it; None if it has none there."""
     if flag.alone is not None and not (left and re.fullmatch(flag.value_like, left[0])):
         return flag.alone
-    if not left or _is_flag(left[0]) or left[0] == "--":
+    if not left or left[0] == "--" or (_is_flag(left[0]) and not _has_several_flags(left[0])):
         return None
     value = left.pop(0)
     while len(re.split("[ ,]", value)) < flag.words and left and not _is_flag(left[0]):
@@ -303,7 +308,8 @@ def _store(values: dict[str, Any], flag: Flag, name: str, value: str) -> None:
             # The value may be a secret without its name, so the message only repeats a plain word.
             got = shown(value) if re.fullmatch(r"\w{1,30}", value) else "something else"
             raise InputError(f"{name} needs {flag.wanted}, got {got}")
-        values.setdefault(flag.field, {})[key] = rest
+        if values.setdefault(flag.field, {}).setdefault(key, rest) != rest:
+            raise InputError(f"{name} sets {key} twice. Write it once")
     elif flag.field in values:
         raise InputError(f"{flag.names[0]} appears twice. Write it once")
     else:

@@ -43,6 +43,10 @@ def read_hostfile(path: str) -> tuple[Host, ...]:
     A host that stands there several times has the slots of all its lines, as in a scheduler's node file."""
     try:
         lines = Path(path).expanduser().read_text("utf-8").splitlines()
+    except RuntimeError:  # of `expanduser`
+        raise ValueError(
+            f"cannot read {shown(path)}: this machine has no such user. Write the path"
+        ) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not a text file"
         raise ValueError(f"cannot read {shown(path)}: {reason}") from None

@@ -19,6 +19,7 @@ from .commands.help_texts import help_text
 from .commands.run_commands import Context
 from .errors import InputError
 from .flags import split_line
+from .option_values import name_in_code
 from .options import NOT_IN_SESSION
 from .plan.run_plan import make_plan, read_command_line
 from .showing import display, frontends
@@ -132,7 +133,7 @@ def _expander(namespace: Mapping[str, Any]) -> Callable[[str], str]:
     The replacement follows the split of the line, so a value with blanks or quotes stays one value."""
 
     def value(match: re.Match[str]) -> str:
-        name = match[1] or match[2]
+        name = name_in_code(match[1] or match[2])
         return str(namespace[name]) if name in namespace else match[0]
 
     return lambda text: _VARIABLE.sub(value, text)

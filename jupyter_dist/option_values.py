@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import unicodedata
 from collections.abc import Callable
 
 from pydantic import AfterValidator
@@ -26,6 +27,7 @@ __all__ = [
     "hints",
     "hosts",
     "modules",
+    "name_in_code",
     "patterns",
     "ranks",
     "session_name",
@@ -47,7 +49,15 @@ _SET_FOR_RANKS = frozenset(
 def variable(value: str) -> str:
     if not value.isidentifier() or keyword.iskeyword(value):
         raise ValueError(f"needs the name of a variable, got {shown(value)}")
-    return value
+    return name_in_code(value)
+
+
+def name_in_code(name: str) -> str:
+    """Return a variable's name as Python stores it: the µ of a keyboard is another letter in a namespace.
+
+    Source: https://docs.python.org/3/reference/lexical_analysis.html#identifiers
+    """
+    return unicodedata.normalize("NFKC", name)
 
 
 def environment(value: dict[str, str]) -> dict[str, str]:
@@ -110,7 +120,7 @@ def space(value: dict[str, str]) -> dict[str, str]:
             read_dimension(text)
         except ValueError as error:
             raise ValueError(f"{shown(f'{name}={text}')}: {error}") from None
-    return value
+    return {name_in_code(name): text for name, text in value.items()}
 
 
 def checked(read: Callable[[str], object]) -> AfterValidator:

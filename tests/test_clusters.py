@@ -70,6 +70,33 @@ def test_comments_and_order_stay() -> None:
     assert clusters.get("b").options == {"np": 7}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[clusters.a]\nbackend = "local"\nformerly = ["z"]\n[other]\nx = 1\n[clusters.b]\nbackend="local"\n',
+        'clusters = {a = {backend = "local", formerly = ["z"]}, b = {backend = "local"}}\n',
+        '[clusters]\na = {backend = "local", formerly = ["z"]}\nb = {backend = "local"}\n',
+        'clusters.a.backend = "local"\nclusters.a.formerly = ["z"]\nclusters.b.backend = "local"\n',
+    ],
+)
+def test_other_forms_of_the_tables_lose_nothing(text: str) -> None:
+    a, b = Cluster("a", "local", formerly=("z",)), Cluster("b", "local")
+    path = write(text)
+    assert clusters.load() == {"a": a, "b": b}
+    clusters.add(Cluster("c", "local", {"np": 3}))
+    assert clusters.load() == {"a": a, "b": b, "c": Cluster("c", "local", {"np": 3})}
+    assert ("[other]\nx = 1\n" in path.read_text()) == ("[other]" in text)
+    for change in ({"replace": True}, {"old_name": "a"}):
+        path.write_text(text)
+        name = "d" if "old_name" in change else "a"
+        clusters.add(Cluster(name, "local", {"np": 3}), **change)  # type: ignore[arg-type]
+        formerly = ("z", "a") if "old_name" in change else ("z",)
+        assert clusters.load() == {name: Cluster(name, "local", {"np": 3}, formerly=formerly), "b": b}
+    path.write_text(text)
+    clusters.remove("a")
+    assert clusters.load() == {"b": b}
+
+
 def test_an_existing_one_is_kept() -> None:
     clusters.add(Cluster("a", "local", {"np": 1}))
     with pytest.raises(InputError, match=r"A cluster 'a' already exists\. Add --replace"):
@@ -98,6 +125,10 @@ def test_names_that_cannot_be(name: str) -> None:
         ("[clusters.a]\nnp = 2\n", "cluster 'a' in '{path}': needs a line such as backend"),
         ("[clusters]\na = 2\n", "cluster 'a' in '{path}': needs a line such as backend"),
         ('[clusters."../a"]\nbackend = "local"\n', "'{path}': '../a' cannot be the name of a cluster"),
+        (
+            '[clusters.a]\nbackend = "local"\nformerly = 3\n',
+            "cluster 'a' in '{path}': formerly needs a list of names",
+        ),
         (
             '[clusters.a]\nbackend = "local"\nnp = "x"\n',
             "cluster 'a' in '{path}': np needs a whole number of at least 1, got 'x'",

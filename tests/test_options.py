@@ -23,6 +23,7 @@ from jupyter_dist.flags import build, flags_of, problems_of, scan, split_line
 from jupyter_dist.host_list import Host, parse_hosts, read_hostfile
 from jupyter_dist.job import Job
 from jupyter_dist.launch import submission
+from jupyter_dist.magics import _expander
 from jupyter_dist.options import OF_SESSION, RunOptions
 from jupyter_dist.plan.run_plan import make_plan, read_command_line
 from jupyter_dist.search.dimensions import Real
@@ -98,6 +99,7 @@ class TestFlagsOfAModel:
             ("--colour green", "--colour needs one of red, blue, got 'green'"),
             ("--fast=yes", "--fast accepts no value, got 'yes'. Write --fast alone"),
             ("--labels k", "--labels needs NAME=VALUE, got 'k'"),
+            ("--labels k=v --labels w=x --labels k=y", "--labels sets k twice. Write it once"),
             ("--no-name x", "unknown flag '--no-name'; did you mean --name?"),
             ("--nodes 0", "-N needs a whole number of at least 1, got '0'"),
         ],
@@ -116,6 +118,9 @@ class TestFlagsOfAModel:
             assert scan(words, flags_of(Every)).values == {"name": "--bind-to core"}
         assert scan(["--name=--oversubscribe"], flags_of(Every)).values == {"name": "--oversubscribe"}
         assert scan(["--name", "-x a=1"], flags_of(Every)).values == {"name": "-x a=1"}
+        assert scan(["--name", "--nodes=2 --mpi=pmix"], flags_of(Every)).values == {
+            "name": "--nodes=2 --mpi=pmix"
+        }
         with pytest.raises(InputError, match="begins with a dash as '--name=--oversubscribe'"):
             scan(["--name", "--oversubscribe"], flags_of(Every))
 
@@ -244,6 +249,16 @@ def test_values_as_given() -> None:
     assert parse("--no-cold").cold is False
 
 
+def test_names_of_variables_are_those_of_the_code() -> None:
+    micro = "\N{MICRO SIGN}"  # Python stores it as the Greek letter
+    code: dict[str, Any] = {}
+    exec(f"{micro} = 3", code)
+    assert parse(f"--out {micro}").out in code
+    found = parse(f"--tune {micro}=int(1,3) --objective max:a")
+    assert [name in code for name in found.tune] == [True]
+    assert _expander(code)(f"{{{micro}}} ${micro}") == "3 3"
+
+
 def test_hosts(tmp_path: Path) -> None:
     assert parse_hosts("a:4,b") == (Host("a", 4), Host("b", 1))
     assert parse_hosts("10.0.0.1:2,[fe80::1]:3") == (Host("10.0.0.1", 2), Host("[fe80::1]", 3))
@@ -262,6 +277,8 @@ def test_hosts(tmp_path: Path) -> None:
         read_hostfile(str(file))
     with pytest.raises(ValueError, match="cannot read '/nowhere': No such file"):
         read_hostfile("/nowhere")
+    with pytest.raises(ValueError, match="cannot read '~nobody-here/hosts': this machine has no such user"):
+        read_hostfile("~nobody-here/hosts")
 
 
 @pytest.mark.needs("horovod", "torch")

@@ -22,7 +22,7 @@ from typing import Any
 
 from .. import start
 from ..backends import Backend
-from ..errors import CaptureError, DistError, InputError, RunNotFound, RunStopped
+from ..errors import CaptureError, DistError, InputError, ResultError, RunFailed, RunNotFound, RunStopped
 from ..flags import Flag, flags_of, nearest, shown, split_line
 from ..job import State
 from ..plan.run_plan import Plan, make_plan, read_command_line, run_flags
@@ -50,7 +50,9 @@ def flag_groups(backend: Backend, leave_out: Sequence[str] = ()) -> list[tuple[s
 def _run(context: Context, tokens: Sequence[str]) -> Any:
     line = read_command_line(tokens, leave_out=_NOT_IN_TERMINAL, first_word_ends=True)
     if not line.rest:
-        raise InputError("run needs the path of a Python script")
+        taken = str(line.given.get("session", ""))
+        cure = f". {taken!r} was read as the session's name: write --session=NAME {taken}"
+        raise InputError(f"run needs the path of a Python script{cure if taken.endswith('.py') else ''}")
     plan = make_plan(line.given)
     script = Path(line.rest[0])
     source = start.read_script(script)
@@ -135,7 +137,7 @@ def _descend(tokens: list[str], commands: tuple[Command, ...], context: Context,
     rest = tokens[1:]
     if chosen.children and rest and rest[0] not in _HELP:
         return _descend(rest, chosen.children, context, f"{path} {chosen.name}")
-    if _asks_for_help(rest) and not (chosen.verbatim and rest[0] not in _HELP):
+    if _asks_for_help(chosen, rest) and not (chosen.verbatim and rest[0] not in _HELP):
         if chosen.children:
             return Message(_overview(chosen.children, f"{path} {chosen.name}"))
         groups = _run_groups(rest) if chosen is _RUN else chosen.flags()
@@ -144,7 +146,9 @@ def _descend(tokens: list[str], commands: tuple[Command, ...], context: Context,
     return chosen.do(context, rest)
 
 
-def _asks_for_help(tokens: list[str]) -> bool:
+def _asks_for_help(chosen: Command, tokens: list[str]) -> bool:
+    if chosen is _RUN:  # what follows the script is the script's
+        return read_command_line(tokens, leave_out=_NOT_IN_TERMINAL, first_word_ends=True).help
     own = tokens[: tokens.index("--")] if "--" in tokens else tokens
     return any(token in _HELP for token in own)
 
@@ -206,6 +210,7 @@ def _show(value: Any) -> int:
 
 
 def _complain(error: DistError, status: int) -> int:
+    of_ranks = isinstance(error, RunFailed | RunStopped | ResultError)  # it quotes what the ranks wrote
     with contextlib.suppress(OSError):
-        print(f"jupyter dist: {_for_terminal(str(error)) if status == 2 else error}", file=sys.stderr)
+        print(f"jupyter dist: {error if of_ranks else _for_terminal(str(error))}", file=sys.stderr)
     return status

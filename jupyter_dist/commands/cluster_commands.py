@@ -15,7 +15,7 @@ from ..clusters import Cluster
 from ..errors import DistError, InputError
 from ..flags import Flag, flags_of
 from ..options import NOT_SAVED
-from ..plan.run_plan import make_plan, read_command_line, run_flags
+from ..plan.run_plan import make_plan, meant, read_command_line, run_flags
 from ..text.table import Message, Table
 from .run_commands import Command, Context, Empty, about_site, command
 
@@ -81,6 +81,7 @@ def _add(context: Context, tokens: Sequence[str]) -> Message:
     given = dict(line.given)
     replace = bool(given.pop("replace", False))
     given.pop("backend", None)
+    given |= meant(line.backend, given.get("np"))  # -np -2 of spark, which no saved np can have
     plan = make_plan({**given, "backend": line.backend.name}, cluster=False, now=False)
     values = clusters.to_save(given, plan.run, plan.options)
     clusters.add(Cluster(name, line.backend.name, values), replace=replace)

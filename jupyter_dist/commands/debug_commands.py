@@ -59,6 +59,8 @@ def _read(text: str) -> tuple[RunFolder | None, list[int] | None, str]:
             folder, text = found, rest
         elif ranks is None and _RANKS.fullmatch(word):
             ranks, text = sorted(members(word)), rest
+            if not ranks:
+                raise InputError(f"{word!r} names no rank. Write the smaller rank first, such as 0-3,7")
         else:
             break
     return folder, ranks, text

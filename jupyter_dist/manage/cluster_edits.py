@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .. import clusters
+from .. import backends, clusters
 from ..errors import InputError, NameTaken
 from ..options import NOT_SAVED
-from ..plan.run_plan import make_plan
+from ..plan.run_plan import make_plan, meant
 from ..queries.answers.forms import Cluster, ClusterForgotten, ClusterSaved
 from ..queries.forms import cluster_json
 
@@ -28,6 +28,7 @@ def save(name: str, data: Mapping[str, Any], old_name: str | None = None) -> Clu
     for key in NOT_SAVED:
         if key in given:
             raise InputError(f"{key!r} belongs to one cell and cannot be saved")
+    given |= meant(backends.load(backend), given.get("np"))
     plan = make_plan({**given, "backend": backend}, spelled_as_flags=False, cluster=False, now=False)
     before = None if old_name is None else clusters.load().get(old_name)
     launched_from = before.launched_from if before is not None and before.backend == backend else None

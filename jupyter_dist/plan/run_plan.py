@@ -24,7 +24,7 @@ from ..record.sessions import find_session
 from ..search.spec import Search
 from .search_plan import make_search
 
-__all__ = ["CommandLine", "Plan", "backend_of", "make_plan", "read_command_line", "run_flags"]
+__all__ = ["CommandLine", "Plan", "backend_of", "make_plan", "meant", "read_command_line", "run_flags"]
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def make_plan(
     if given.get("scaling") is not None and "np" not in given:
         merged.pop("np", None)  # the number of ranks of a cluster is that of its other runs
     merged["backend"] = backend.name
-    merged |= _meant(backend, merged.get("np"))
+    merged |= meant(backend, merged.get("np"))
     run_values, own_values = clusters.split(backend, merged)
     spelled = _spelling(backend) if spelled_as_flags else str
     run = build(RunOptions, run_values, spelled)
@@ -231,8 +231,8 @@ def make_plan(
     return Plan(backend, run, options, sizes[-1] if sizes else world_size, tuple(warnings), search, chosen)
 
 
-def _meant(backend: Backend, np: Any) -> Mapping[str, Any]:
-    """Return a backend's meaning of a number of ranks below 1. Other backends reject such a number."""
+def meant(backend: Backend, np: Any) -> Mapping[str, Any]:
+    """Return the options that a number of ranks below 1 means. Backends without a meaning reject it."""
     try:
         number = int(np)
     except (TypeError, ValueError):

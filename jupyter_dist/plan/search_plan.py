@@ -173,7 +173,7 @@ def _with_stopping_rules() -> Iterator[str]:
 
 def _grid(search: Search, run: RunOptions, spelled: Callable[[str], str]) -> Search:
     for name, one in search.space.items():
-        if one.points() is None:
+        if one.size == math.inf:
             raise InputError(
                 f"A grid search needs a finite list of values, and {name}={one} is a continuous "
                 f"range. List the values, as in {name}=choice(0.001,0.01) or {name}=quniform(0,1,0.25)"

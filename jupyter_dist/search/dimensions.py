@@ -6,7 +6,8 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from decimal import Decimal
+from typing import Any, Literal, TypeGuard
 
 __all__ = ["Choice", "Dimension", "Real", "Scaling", "Value", "Whole", "from_json"]
 
@@ -34,14 +35,33 @@ class Real:
     step: float | None = None
     scaling: Scaling = ""
 
+    @property
+    def size(self) -> float:
+        """Return the number of values. Infinite for a continuous range."""
+        return math.inf if self.step is None else round((self.high - self.low) / self.step) + 1
+
+    def point(self, number: int) -> float:
+        """Return a value by its number, from 0. Only valid with `step`."""
+        # Decimal, as in Optuna's FloatDistribution: in floats, 0.1 + 6 * 0.1 is above the upper end 0.7.
+        return float(Decimal(str(self.low)) + number * Decimal(str(self.step)))
+
     def points(self) -> tuple[Value, ...] | None:
         """Return every value, in order. None for a continuous range."""
-        if self.step is None:
-            return None
-        return tuple(self.low + i * self.step for i in range(round((self.high - self.low) / self.step) + 1))
+        return None if self.step is None else tuple(map(self.point, range(int(self.size))))
+
+    def nearest(self, value: float) -> float:
+        """Return the nearest value to a number in the range."""
+        return float(value) if self.step is None else self.point(round((value - self.low) / self.step))
 
     def holds(self, value: object) -> bool:
-        return _is_number(value) and self.low <= value <= self.high  # type: ignore[operator]
+        if not _is_number(value):
+            return False
+        if self.step is None:
+            return self.low <= value <= self.high
+        if not self.low - self.step < value < self.high + self.step:
+            return False
+        nearest = self.nearest(value)
+        return abs(nearest - value) <= 1e-8 * self.step and self.low <= nearest <= self.high
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "real", **dataclasses.asdict(self)}
@@ -64,12 +84,21 @@ class Whole:
     step: int = 1
     scaling: Scaling = ""
 
+    @property
+    def size(self) -> float:
+        """Return the number of values."""
+        return (self.high - self.low) // self.step + 1
+
+    def point(self, number: int) -> int:
+        """Return a value by its number, from 0."""
+        return self.low + number * self.step
+
     def points(self) -> tuple[Value, ...] | None:
         """Return every value, in order."""
         return tuple(range(self.low, self.high + 1, self.step))
 
     def holds(self, value: object) -> bool:
-        return _is_number(value) and value == int(value) and self.low <= value <= self.high  # type: ignore
+        return _is_number(value) and self.low <= value <= self.high and (value - self.low) % self.step == 0
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "whole", **dataclasses.asdict(self)}
@@ -86,6 +115,15 @@ class Choice:
     """One of these values, without an order between them."""
 
     values: tuple[Value, ...]
+
+    @property
+    def size(self) -> float:
+        """Return the number of values."""
+        return len(self.values)
+
+    def point(self, number: int) -> Value:
+        """Return a value by its number, from 0."""
+        return self.values[number]
 
     def points(self) -> tuple[Value, ...] | None:
         """Return every value, in the given order."""
@@ -116,5 +154,5 @@ def _shown(scaling: Scaling) -> str:
     return f", scaling={scaling}" if scaling != "Auto" else ""
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

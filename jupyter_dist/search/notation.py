@@ -31,6 +31,7 @@ _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_][\w./:@+-]*")
 _PIECE = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,'"]+|,|['"]""", re.DOTALL)
 _NO_WORDS = {"true": "True", "false": "False", "none": "None", "null": "None"}
+_NOT_FINITE = re.compile(r"[+-]?(inf|infinity|nan)", re.IGNORECASE)
 _MOST_CHOICES = 10_000
 _SCALINGS: Mapping[str, Scaling] = {
     "linear": "",
@@ -44,8 +45,13 @@ _OF_RANGES = ("log", "scaling", "scaling_type", "step")
 def as_text(given: object) -> object:
     """Convert a dimension given in Python to the notation of a flag. A list becomes a choice."""
     if isinstance(given, list | tuple):
-        return f"choice({','.join(map(repr, given))})"
+        return f"choice({','.join(repr(_plain(one)) for one in given)})"
     return given
+
+
+def _plain(value: object) -> object:
+    """Return Python's number for one of NumPy, whose repr is `np.float64(0.1)`."""
+    return value.item() if getattr(value, "shape", None) == () else value  # type: ignore[attr-defined]
 
 
 def read_dimension(text: str) -> Dimension:
@@ -147,9 +153,9 @@ def _real(low: float, high: float, log: bool, step: float | None = None) -> Real
     if log and low <= 0:
         raise ValueError(f"a logarithmic range must begin above 0, not at {low:g}")
     if step is not None:
-        if not 0 < step <= high - low:
+        if not 0 < step <= high - low or math.isinf((high - low) / step):
             raise ValueError(f"the step must be above 0 and fit between {low:g} and {high:g}, got {step:g}")
-        high = low + math.floor((high - low) / step + 1e-9) * step
+        high = Real(low, high, step=step).point(math.floor((high - low) / step + 1e-9))
     return Real(low, high, log, step)
 
 
@@ -212,6 +218,8 @@ def _value(text: str) -> Value:
     """Parse a number, True, False, None, a text in quotes, or a word that needs no quotes."""
     if text in _NO_WORDS:  # as a text, even "false" would be true
         raise ValueError(f"write {_NO_WORDS[text]}, or {text!r} if you mean the text")
+    if _NOT_FINITE.fullmatch(text):
+        raise ValueError(f"needs a finite number in place of {text!r}. Put it in quotes if you mean the text")
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import re
 from collections.abc import Mapping
@@ -129,12 +128,15 @@ class Search:
 
     def grid_size(self) -> float:
         """Return the number of points in the grid. Infinite if a dimension is continuous."""
-        return math.prod(math.inf if (p := one.points()) is None else len(p) for one in self.space.values())
+        return math.prod(one.size for one in self.space.values())
 
     def grid_point(self, number: int) -> dict[str, Value]:
         """Return a point of the grid, numbered from 0. Only valid if `grid_size` is finite."""
-        points = itertools.product(*(one.points() or () for one in self.space.values()))
-        return dict(zip(self.space, next(itertools.islice(points, number, None)), strict=True))
+        found: dict[str, Value] = {}
+        for name in reversed(list(self.space)):  # the last parameter varies first
+            number, place = divmod(number, int(self.space[name].size))
+            found[name] = self.space[name].point(place)
+        return {name: found[name] for name in self.space}
 
     def to_json(self) -> dict[str, Any]:
         return {

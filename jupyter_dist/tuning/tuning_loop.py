@@ -195,7 +195,9 @@ class Tuning:
 
     def why_none(self) -> str:
         """Return why no trial has succeeded."""
-        return self._failures[0] if self._failures else f"no trial logged {self.search.metric}"
+        if self._failures:
+            return self._failures[0]
+        return "every trial was stopped or pruned before its end" if self._ended else "no trial was started"
 
     def _follow(self, trial: Trial, options: Mapping[str, Any] | None = None) -> _Running:
         place = RunFolder(self._folder.path.parent / trial.run_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from jupyter_dist import backends, clusters, folder
 from jupyter_dist.commands import dispatch, main
 from jupyter_dist.commands.run_commands import Context
 from jupyter_dist.conformance.deadlines import output_of, run_process, wait_for_exit
-from jupyter_dist.errors import InputError, MissingEngine, RunNotFound
+from jupyter_dist.errors import InputError, MissingEngine, RunFailed, RunNotFound
 from jupyter_dist.job import State
 from jupyter_dist.record import reader, run_list
 from jupyter_dist.start import last_run
@@ -40,6 +41,10 @@ def no_last_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def terminal(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return run_process([sys.executable, "-m", "jupyter_dist", *words], cwd=cwd)
+
+
+def _raise(error: Exception) -> Any:
+    raise error
 
 
 class TestTheTree:
@@ -88,6 +93,12 @@ class TestTheTree:
         assert "flags of the backend 'local':\n  --gpus-per-worker N" in text
         assert "--out" not in text
         assert "`jupyter dist backends` lists all backends" in " ".join(text.split())
+
+    @pytest.mark.parametrize("own", ["-h", "--help", "--width 3 -h 2"])
+    def test_a_scripts_own_help_is_no_help_of_run(self, own: str) -> None:
+        with pytest.raises(InputError, match=r"cannot read 'nowhere/train\.py'"):
+            dispatch(f"run -np 2 nowhere/train.py {own}", TERMINAL)
+        assert str(dispatch("run -np 2 -h nowhere/train.py", TERMINAL)).startswith("usage: jupyter dist run")
 
     def test_help_of_run_has_the_flags_of_another_backend_its_own_before_those_of_hosts(self) -> None:
         text = str(dispatch("run --backend ssh --help", TERMINAL))
@@ -442,7 +453,11 @@ class TestTerminal:
             (tmp_path / name).write_bytes(content)
         with pytest.raises(InputError, match=re.escape(expected)):
             dispatch(["run", name], TERMINAL)
-        with pytest.raises(InputError, match="run needs the path of a Python script"):
+        with pytest.raises(
+            InputError, match=r"'train\.py' was read as the session's name: write --session=NAME"
+        ):
+            dispatch("run --session train.py", TERMINAL)
+        with pytest.raises(InputError, match="run needs the path of a Python script$"):
             dispatch(["run", "-np", "2"], TERMINAL)
 
     def test_a_script_runs_on_every_rank(self, tmp_path: Path) -> None:
@@ -527,6 +542,18 @@ class TestTerminal:
         assert [rank["rank"] for rank in shown["request"]["ranks"]] == [0, 1]
         assert "s3cr3t" not in done.stdout
         assert not own_folders.exists()
+
+    def test_advice_is_for_a_shell(
+        self, own_folders: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        run = RunMaker(own_folders)
+        without = dataclasses.replace(reader.status(run.folder), state=State.UNWATCHED)
+        monkeypatch.setattr(reader, "status", lambda folder: without)
+        assert main(["stacks", run.folder.id]) == 1
+        assert f"Attach first with `jupyter dist attach {run.folder.id}`" in capsys.readouterr().err
+        monkeypatch.setattr(reader, "status", lambda folder: _raise(RunFailed("print('%dist x')")))
+        assert main(["stacks", run.folder.id]) == 1
+        assert "print('%dist x')" in capsys.readouterr().err
 
     def test_status_of_help(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["--help"]) == 0

@@ -108,6 +108,11 @@ def test_q_ends_a_rank_and_so_the_run() -> None:
     assert ended(folder).state is State.FAILED
 
 
+def test_a_range_of_no_ranks() -> None:
+    with pytest.raises(InputError, match=r"'3-1' names no rank\. Write the smaller rank first"):
+        debug("3-1 p loss")
+
+
 def test_help_says_what_it_takes() -> None:
     text = str(dispatch("debug --help", NOTEBOOK))
     assert text.startswith("usage: %dist debug [ID] [RANKS | --all] [LINE]")

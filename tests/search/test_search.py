@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,7 +54,8 @@ def optuna_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
         ("ContinuousParameter(0.1, 0.9, scaling_type=ReverseLogarithmic)", REVERSE),
         ("ContinuousParameter(1, 10, scaling_type='Linear')", Real(1, 10)),
         ("IntegerParameter(1, 8, scaling_type=Auto)", Whole(1, 8, scaling="Auto")),
-        ("quniform(0,1,.3)", Real(0, 0.8999999999999999, step=0.3)),
+        ("quniform(0,1,.3)", Real(0, 0.9, step=0.3)),
+        ("quniform(0.1,0.7,0.1)", Real(0.1, 0.7, step=0.1)),
         ("int(1,8)", Whole(1, 8)),
         ("Integer(1,8,step=2)", Whole(1, 7, step=2)),
         ("randint(1,9)", Whole(1, 8)),
@@ -86,10 +88,13 @@ def test_ranges_of_every_peer(text: str, meant: Dimension | None) -> None:
         ("int(1,8,lg=2)", "int has no parameter 'lg'. Its parameters are log, scaling, scaling_type, step"),
         ("float(1,2,log=True,step=.1)", "accepts log or step, but not both"),
         ("quniform(0,1,2)", "the step must be above 0 and fit between 0 and 1, got 2"),
+        ("quniform(0,1,1e-320)", "the step must be above 0 and fit between 0 and 1, got"),
         ("choice()", "needs values to choose from"),
         ("choice(1,,2)", "a value is missing between two commas"),
         ("choice(1,2,1)", "lists 1 twice. Write each value once"),
         ("choice(true,false)", "write True, or 'true' if you mean the text"),
+        ("choice(1.0,inf)", "needs a finite number in place of 'inf'. Put it in quotes if you mean the text"),
+        ("choice(-NaN)", "needs a finite number in place of '-NaN'"),
         ("choice((1,2),(3,4))", "'(1' is neither a number nor a word"),
         ("choice(b'x')", "is a bytes"),
         ("choice(mode=fast)", "a text with '=' needs quotes: choice('mode=fast')"),
@@ -105,6 +110,22 @@ def test_what_is_wrong_with_a_range(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)) as caught:
         read_dimension(text)
     assert "\n" not in str(caught.value)
+
+
+def test_the_points_of_a_range_with_steps() -> None:
+    assert read_dimension("quniform(0.1,0.7,0.1)").points() == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+    stepped = read_dimension("quniform(0,1,0.1)"), read_dimension("int(1,9,step=2)")
+    assert [one.holds(0.1 + 0.2) for one in stepped] == [True, False]
+    assert [one.holds(value) for one in stepped for value in (0.25, 1e308)] == [False] * 4
+    assert not read_dimension("quniform(0,1,1e-9)").holds(1e308)
+    assert [one.holds(value) for one in stepped for value in (1, 4, 9.0)] == [
+        True,
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 @given(
@@ -124,6 +145,13 @@ def test_a_list_in_python_is_a_choice_of_the_same_values(values: list[Any]) -> N
     found = read_dimension(text)
     assert isinstance(found, Choice)
     assert [(type(one), one) for one in found.values] == [(type(one), one) for one in values]
+
+
+def test_numbers_that_are_not_pythons() -> None:
+    numbers = [numpy.float64(0.1), numpy.int64(3), numpy.bool_(True), numpy.str_("a")]
+    assert read_dimension(str(as_text(numbers))) == Choice((0.1, 3, True, "a"))
+    with pytest.raises(ValueError, match="needs a finite number in place of 'inf'"):
+        read_dimension(str(as_text([1.0, float("inf")])))
 
 
 @given(st.text(max_size=30))
@@ -171,6 +199,15 @@ def test_flags_become_a_search() -> None:
         {"x": 1, "y": "b"},
         {"x": 3, "y": "b"},
     ]
+
+
+def test_a_large_grid_needs_no_list_of_its_points() -> None:
+    line = "--tune x=int(1,1e15) --tune y=quniform(0,1,1e-12) --objective max:a --strategy grid"
+    assert refused(line).startswith("The grid has 1,000,000,000,001,")
+    found = plan(f"{line} --max-jobs 3").search
+    assert found is not None
+    assert found.max_jobs == 3
+    assert [found.grid_point(n) for n in (0, 2)] == [{"x": 1, "y": 0.0}, {"x": 1, "y": 2e-12}]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from jupyter_dist.errors import Unreachable
 from jupyter_dist.job import Job
 from jupyter_dist.record.trials import PRUNED, SUCCEEDED, Trial
 from jupyter_dist.search.dimensions import Whole
+from jupyter_dist.search.notation import read_dimension
 from jupyter_dist.search.spec import Search
 from jupyter_dist.tuning import look_times
 from jupyter_dist.tuning.engines.optuna_engine import OptunaEngine
@@ -34,6 +35,17 @@ def test_a_scheduler_knows_the_trials_that_ended_before_a_restart(scheduler: str
         engine.learn(Trial(number, f"r-t{number}", {"lr": 9}, state, value, steps))
     engine.ask(3)
     assert engine.pruned_at(3, [(0, 1.0), (10, 1.0), (20, 9.0)]) == step
+
+
+@pytest.mark.needs("optuna")
+@pytest.mark.parametrize("text", ["quniform(0.1,0.7,0.1)", "quniform(0,0.3,0.1)", "int(1,9,step=4)"])
+def test_an_engine_learns_each_point_of_a_range_with_steps(text: str) -> None:
+    search = Search({"x": read_dimension(text)}, "max", "score", 9, 1, "grid")
+    engine, again = OptunaEngine(search, JOB), OptunaEngine(search, JOB)
+    for number in range(int(search.grid_size())):
+        proposal = engine.ask(number)
+        assert proposal.parameters == search.grid_point(number)
+        again.learn(Trial(number, f"r-t{number}", proposal.parameters, SUCCEEDED, 1.0))
 
 
 class _Service:

@@ -23,7 +23,7 @@ from jupyter_dist.manage import removal
 from jupyter_dist.plan.run_plan import make_plan, read_command_line
 from jupyter_dist.queries.snapshot import snapshot
 from jupyter_dist.record import reader, trials
-from jupyter_dist.record.trials import FAILED, RUNNING, SUCCEEDED
+from jupyter_dist.record.trials import FAILED, RUNNING, STOPPED, SUCCEEDED
 from jupyter_dist.search.dimensions import Whole
 from jupyter_dist.search.spec import Search
 from jupyter_dist.showing import live
@@ -479,6 +479,13 @@ def test_trials_that_diverge_do_not_end_the_search(tmp_path: Path) -> None:
     failed = [known(number, 1.0, state=FAILED) for number in range(3)]
     tuning = tuning_of(tmp_path / "failed", *failed)
     assert (tuning.hindered, tuning.over) == ("trial 0: its last score is 1.0", True)
+
+
+def test_a_tuning_whose_trials_were_all_stopped_says_so(tmp_path: Path) -> None:
+    tuning = tuning_of(tmp_path, known(0, 5.0, state=STOPPED), max_jobs=1)
+    assert tuning.over
+    assert not tuning.succeeded
+    assert tuning.why_none() == "every trial was stopped or pruned before its end"
 
 
 def test_a_trial_that_was_given_up_before_it_began_ends_if_it_begins(

@@ -39,7 +39,8 @@ def to_optuna(search: Search, parameters: Mapping[str, Any]) -> dict[str, Any]:
                 at for at, known in enumerate(one.values) if type(known) is type(value) and known == value
             )
         else:
-            found[name] = float(value) if isinstance(one, Real) else int(value)
+            # Optuna refuses a trial whose value is not exactly in the range.
+            found[name] = one.nearest(value) if isinstance(one, Real) else int(value)
     return found
 
 
@@ -51,5 +52,5 @@ def from_optuna(search: Search, parameters: Mapping[str, Any]) -> dict[str, Valu
         if isinstance(one, Choice):
             found[name] = one.values[int(value)]
         else:
-            found[name] = float(value) if isinstance(one, Real) else int(value)
+            found[name] = one.nearest(value) if isinstance(one, Real) else int(value)
     return found

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 from ...job import Job
 from ...record.trials import FAILED, RUNNING, Source, Trial
-from ...search.dimensions import Choice, Dimension, Real, Value, Whole
+from ...search.dimensions import Choice, Dimension, Real, Value
 from ...search.spec import Search
 from . import Proposal
 
@@ -173,14 +173,14 @@ def _perturbed(value: Value, one: Dimension, chance: random.Random) -> Value:
         return one.values[min(max(at + chance.choice((-1, 1)), 0), len(one.values) - 1)]
     assert isinstance(value, int | float)
     wanted = min(max(value * chance.choice(_FACTORS), one.low), one.high)
-    if one.step is not None:
-        wanted = one.low + round((wanted - one.low) / one.step) * one.step
-    return round(wanted) if isinstance(one, Whole) else wanted
+    if isinstance(one, Real):
+        return one.nearest(wanted)
+    return one.point(round((wanted - one.low) / one.step))
 
 
 def _drawn(one: Dimension, chance: random.Random) -> Value:
     if isinstance(one, Choice) or one.step not in (None, 1):
-        return chance.choice(list(one.points() or ()))
+        return one.point(chance.randrange(int(one.size)))
     if isinstance(one, Real):
         return _between(one.low, one.high, one.log, chance)
     return min(math.floor(_between(one.low, one.high + 1, one.log, chance)), one.high)

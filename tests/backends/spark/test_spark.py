@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 
 import jupyter_dist as dist
-from jupyter_dist import backends
+from jupyter_dist import backends, clusters
 from jupyter_dist.backends.spark import notebook_session
+from jupyter_dist.commands import dispatch
+from jupyter_dist.commands.run_commands import Context
 from jupyter_dist.conformance.run_control import notebook
 from jupyter_dist.databricks import HorovodRunner
 from jupyter_dist.errors import InputError, MissingEngine
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
+from jupyter_dist.manage import cluster_edits
 from jupyter_dist.plan.run_plan import make_plan, read_command_line
 from jupyter_dist.record import reader
 from jupyter_dist.record.sessions import find_session, take_end
@@ -185,6 +188,13 @@ class TestHorovodRunnersNumbers:
         assert ended(run).state is State.SUCCEEDED, story(run)
         assert results(run) == [["0", "0", "2", "2", "0"], ["1", "1", "2", "2", "0"]]
         assert "java" not in run.supervisor_log.read_text().lower()
+
+    def test_a_saved_cluster_keeps_the_meaning_of_a_negative_number(self) -> None:
+        dispatch("clusters add typed --backend spark -np -2", Context())
+        cluster_edits.save("form", {"backend": "spark", "options": {"np": -2}})
+        for name in ("typed", "form"):
+            assert clusters.get(name).options == {"np": 2, "on_driver": True}
+            assert make_plan({"cluster": name}).options.on_driver  # type: ignore[attr-defined]
 
     def test_other_backends_take_no_such_number(self) -> None:
         with pytest.raises(InputError, match="-np needs a whole number of at least 1"):

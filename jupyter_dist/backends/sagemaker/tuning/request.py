@@ -53,13 +53,13 @@ def check_search(search: Search, asked: SageMakerOptions) -> None:
     if len(search.space) > _MOST_PARAMETERS:
         raise InputError(f"a tuning job has at most {_MOST_PARAMETERS} parameters, got {len(search.space)}")
     for name, one in search.space.items():
-        points = one.points() if _is_categorical(one, search) else None
-        if points is not None and len(points) > _MOST_VALUES:
+        size = one.size if _is_categorical(one, search) else 0
+        if size > _MOST_VALUES:
             raise InputError(
-                f"--tune {name}={one} has {len(points):,} values, but a tuning job allows at most "
+                f"--tune {name}={one} has {size:,.0f} values, but a tuning job allows at most "
                 f"{_MOST_VALUES}. Remove the step, or name fewer"
             )
-        if points is not None and len(_texts(one)) < len(points):
+        if size and len(_texts(one)) < size:
             raise InputError(
                 f"--tune {name}={one}: two of these values are the same text in a tuning job. Remove one"
             )
