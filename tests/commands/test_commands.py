@@ -457,7 +457,7 @@ class TestTerminal:
             InputError, match=r"'train\.py' was read as the session's name: write --session=NAME"
         ):
             dispatch("run --session train.py", TERMINAL)
-        with pytest.raises(InputError, match="run needs the path of a Python script$"):
+        with pytest.raises(InputError, match=r"run needs the path of a Python script$"):
             dispatch(["run", "-np", "2"], TERMINAL)
 
     def test_a_script_runs_on_every_rank(self, tmp_path: Path) -> None:
