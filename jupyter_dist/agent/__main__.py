@@ -329,8 +329,11 @@ class Agent:
             if self._has_to_tell and now - self._forsaken < self._term_s + _TELL_S:
                 return
             self._end()
-            if self._session is not None or not list(self._children):
-                remove(self._stage)  # no driver needs it: no process has run, or nobody resumes a session
+            if self._session is not None:
+                self._session.close()
+                remove(self._stage, keep_run=self._session.keeps_files)  # nobody resumes a session
+            elif not list(self._children):
+                remove(self._stage)  # no driver needs it: no process has run
         elif not self._termed:
             saves = (self._session and self._session.handles_sigterm) or self._children.handle_sigterm()
             default_s = TO_SAVE_S if saves else _TERM_S

@@ -105,6 +105,11 @@ class SessionRanks:
         return bool(self._busy)
 
     @property
+    def keeps_files(self) -> bool:
+        """Return whether files stay here because the driver could not write them. The user knows the path."""
+        return bool(self._kept)
+
+    @property
     def handles_sigterm(self) -> bool:
         """Return whether a rank has set its own handler for SIGTERM in a cell that still runs."""
         if not (self._busy and self._cells):

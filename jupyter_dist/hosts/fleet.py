@@ -18,6 +18,7 @@ from typing import Any
 from ..errors import LaunchError
 from ..folder import RunFolder, write_json
 from ..job import Job
+from . import host_release
 from .arrivals import Arrivals
 from .host import Host, HostFacts, HostProcess
 from .host_messages import missing, out_of_space, progress, story, unreachable_pairs
@@ -39,7 +40,6 @@ _CONNECT_S = 0.05
 _AWAY_SHOWN_S = 1.5
 _KILL_AWAY_S = 3.0
 """After a kill, the driver waits this long for a host without a connection."""
-_RELEASE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ class Fleet:
         self._failed: str | None = None
         self._killed_at: float | None = None
         self._explained: set[str] = set()
+        self._left_there: list[str] = []
         self._meeting = self._meeting_place = ""
         self._requests = RankRequests(folder)
 
@@ -291,7 +292,8 @@ class Fleet:
     def release(self) -> str | None:
         """End the agents, fetch the checkpoints and remove the run's files on the hosts. Never raises.
 
-        Returns a text for the user if files had to stay on a host, for example because this disk is full.
+        Returns a text for the user if files had to stay on a host, for example because this disk is full
+        or the host does not answer.
         Blocks while checkpoints arrive, and some seconds for anything else. The agent of a host without
         a connection ends by itself after the grace time. Its files stay on the host.
         """
@@ -299,19 +301,15 @@ class Fleet:
             host.release()
         while not self._are_released():
             self.wait(0.05)
-        return "; ".join(host.not_kept for host in self._hosts if host.not_kept is not None) or None
+        not_kept = (host.not_kept for host in self._hosts)
+        return "; ".join(filter(None, [*not_kept, *self._left_there])) or None
 
     def _are_released(self) -> bool:
         """Advance the release of all hosts. Returns whether it is over. Does not block."""
         for host in self._hosts:
-            host.advance()
-            # If the link is down but the host is not `away`, the host was never set up.
-            away_s = 0.0 if host.away is None else time.time() - host.away
-            silent_s = max(time.monotonic() - host.heard, away_s)
-            if silent_s > _RELEASE_S or not (host.link.up or host.away):
-                host.released = True
-            if host.released:
-                host.close()
+            told = host_release.advance(host)
+            if told is not None and self._job.session is None:  # a session's cells have copied their own
+                self._left_there.append(told)
         return all(host.released for host in self._hosts)
 
     def _named(self, name: str) -> Host:

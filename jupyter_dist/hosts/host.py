@@ -65,7 +65,7 @@ class Host:
         self.why_away = ""
         self.hindered: str | None = None
         """Why the agent cannot read its ranks' files now."""
-        self.released = False
+        self.released = self.has_sent = False
         self.heard = time.monotonic()
         """When the host last sent anything other than an answer to a ping."""
         self._unwritable = False
@@ -181,8 +181,7 @@ class Host:
         self.link.send({"do": "stacks"})
 
     def release(self) -> None:
-        """Ask the agent to kill the processes, send the checkpoints and remove the stage.
-        `released` is true when the agent has done this."""
+        """Ask the agent to end the processes, send the checkpoints (`has_sent`) and go (`released`)."""
         self._releasing, self.heard = True, time.monotonic()
         if self.link.up:
             self.link.send({"do": "release"})
@@ -262,6 +261,7 @@ class Host:
         elif kind in ("started", "ended"):
             self._on_process(header)
         elif kind == "sent":
+            self.has_sent = True
             self.link.send({"do": "remove", "keep_run": self.not_kept is not None})
         elif kind == "released":
             self.released = True

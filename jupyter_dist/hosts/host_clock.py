@@ -10,7 +10,11 @@ __all__ = ["HostClock"]
 
 
 class HostClock:
-    """The pending pings, and the offset from the ping with the fastest answer."""
+    """The pending pings, and the offset from the ping with the fastest answer.
+
+    This machine's clock may be set between a ping and its answer. So the monotonic clock measures the time
+    that an answer takes.
+    """
 
     def __init__(self) -> None:
         self._sent: dict[int, float] = {}
@@ -26,16 +30,19 @@ class HostClock:
     def ping(self) -> int:
         """Register a ping that is sent now. Returns its number."""
         self._number += 1
-        self._sent[self._number] = time.time()
+        self._sent[self._number] = time.monotonic()
         return self._number
 
     def pong(self, header: Mapping[str, Any]) -> bool:
         """Process the answer to a ping. Returns whether it has improved the offset."""
-        sent, now = self._sent.pop(header["ping"], None), time.time()
-        if sent is None or (self._round_trip_s is not None and now - sent >= self._round_trip_s):
+        sent = self._sent.pop(header["ping"], None)
+        if sent is None:
             return False
-        self._round_trip_s = now - sent
-        self._offset_s = (sent + now) / 2 - float(header["time"])
+        took_s = time.monotonic() - sent
+        if self._round_trip_s is not None and took_s >= self._round_trip_s:
+            return False
+        self._round_trip_s = took_s
+        self._offset_s = time.time() - took_s / 2 - float(header["time"])
         return True
 
     def offset_s(self, *, exact: bool) -> float:

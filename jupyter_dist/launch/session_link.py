@@ -79,7 +79,7 @@ def ask(
             answer = link.receive()
             if answer is None:
                 raise EOFError
-    except EOFError:
+    except (EOFError, ConnectionError, FileNotFoundError):  # nobody listens, or nobody does any more
         raise LaunchError(
             f"The session {session.name!r} has just ended. Run the cell again to start it anew"
         ) from None

@@ -12,7 +12,6 @@ import time
 from typing import Any
 
 from ..backends.interface import Handle
-from ..folder import make_attempt
 from ..job import Poll, RankState, State
 from ..processes.leftovers import end_leftovers
 from ..worker import layout
@@ -193,7 +192,7 @@ class Attempt:
             self._base = why_again(self._context.folder, status.ranks, self._number)
             self._number = poll.attempt
             log(self._base)
-            make_attempt(self._context.folder, self._number, self._context.job.world_size)
+            self._context.make_attempt(self._number)
             self._writer.update(
                 attempt=self._number, reason=self._base, ranks=RankState.all(self._context.job.world_size)
             )

@@ -81,6 +81,10 @@ class Requests:
     def stopped(self) -> bool:
         return self.terminated or any(map(self.asked, ("interrupt", "stop", "kill")))
 
+    def is_late(self, now: float) -> bool:
+        """Return whether the run has exceeded --timeout."""
+        return self._deadline is not None and self._held is None and now >= self._deadline
+
     def hasten(self, ending: Ending, now: float) -> None:
         """Shorten an end that has begun, if a user has asked for that since."""
         if self.asked("kill"):
@@ -121,7 +125,7 @@ class Requests:
             return Ending(State.STOPPED, "the supervisor was told to end", now, grace.after_term_s)
         if self.removed:
             return Ending(State.STOPPED, "the run's folder was removed", now, grace.after_term_s)
-        if self._deadline is not None and self._held is None and now >= self._deadline:
+        if self.is_late(now):
             reason = f"not done within --timeout {self._job.timeout_s:g} s"
             return Ending(State.FAILED, reason, now + _STACKS_TAKE_S, grace.after_term_s, stacks=True)
         return None

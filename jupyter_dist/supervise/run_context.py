@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 
 from ..backends.interface import Capabilities
-from ..folder import RunFolder
+from ..folder import RunFolder, make_attempt
 from ..job import Job, State
 from ..record.file_changes import FileChanges
 from .backend_calls import Caller
@@ -36,6 +37,11 @@ class RunContext:
     """Whether the final state is written right after the ranks' end, because nothing has to be released."""
     changes: FileChanges = field(default_factory=FileChanges)
     """Change events of the files that ranks write."""
+
+    def make_attempt(self, attempt: int) -> None:
+        """Make the folders of an attempt that a launcher has begun. If that fails, its ranks say why."""
+        with contextlib.suppress(OSError):
+            make_attempt(self.folder, attempt, self.job.world_size)
 
     def grace(self, attempt: int, *, running: bool) -> Grace:
         return Grace(self.job, self.able, self.folder, attempt, running=running)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import sys
@@ -13,14 +14,15 @@ from typing import TextIO
 
 from ..folder import RunFolder, write_bytes
 from ..job import RankState, Status
+from ..worker.line_file import write_all
 
-__all__ = ["StatusWriter", "free_room", "keep_room", "log", "open_log"]
+__all__ = ["StatusWriter", "free_room", "keep_room", "log", "log_stream", "open_log"]
 
 _HEARTBEAT_S = 2.0
 
 
 def log(text: str) -> None:
-    """Write a line to supervisor.log."""
+    """Write a line to supervisor.log. On a full disk the line is lost."""
     print(time.strftime("%H:%M:%S"), text, flush=True)
 
 
@@ -69,8 +71,7 @@ class StatusWriter:
             write_bytes(self._folder.state, self._encoded())
         except OSError as error:
             self.unwritable = error.strerror or str(error)
-            with contextlib.suppress(OSError):
-                log(f"cannot write {self._folder.state.name}: {error}")
+            log(f"cannot write {self._folder.state.name}: {error}")
 
     def _encoded(self) -> bytes:
         """Return the status as JSON. The ranks are encoded again only if they have changed."""
@@ -114,10 +115,37 @@ def open_log(path: Path) -> None:
     os.close(null)
     for name, fd in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is not _streams.get(fd):  # a session's supervisor opens one log after another
-            _streams[fd] = open(
-                fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
-            )
+            _streams[fd] = log_stream(fd)
             setattr(sys, name, _streams[fd])
+
+
+def log_stream(fd: int) -> TextIO:
+    """Return a stream that writes each line to a log at once, and never raises OSError.
+
+    On a full disk the run continues and lines are lost. The end of a run must not depend on its log.
+    """
+    return io.TextIOWrapper(_Log(fd), encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+
+class _Log(io.RawIOBase):
+    """A log as a raw stream."""
+
+    mode = "wb"
+
+    def __init__(self, fd: int) -> None:
+        self._fd = self.name = fd
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def write(self, data: object) -> int:
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]
+        with contextlib.suppress(OSError):
+            write_all(self._fd, bytes(view))
+        return len(view)
 
 
 _streams: dict[int, TextIO] = {}

@@ -17,6 +17,7 @@ import dataclasses
 import gc
 import json
 import os
+import shutil
 import socket
 import sys
 import time
@@ -172,6 +173,8 @@ class _Supervision:
         able, job, attempt = self._context.able, self._job, self._writer.status.attempt
         if outcome.state is not State.FAILED or not outcome.again or not able.restarts:
             return False
+        if self._context.requests.is_late(time.monotonic()):  # ranks that start now would be stopped at once
+            return False
         # A resumed run cannot restart: jupyter-dist never writes the values of --env to disk.
         if self._resumed is not None and job.env_names:
             return False
@@ -187,7 +190,12 @@ class _Supervision:
         if self._context.requests.stopped():
             return False
         log(why)
-        make_attempt(self._folder, attempt + 1, job.world_size)
+        try:
+            make_attempt(self._folder, attempt + 1, job.world_size)
+        except OSError as error:  # a full disk, from which the ranks may have failed
+            log(f"the ranks cannot be started again: {error}")
+            shutil.rmtree(self._folder.attempt(attempt + 1), ignore_errors=True)  # readers take the newest
+            return False
         self._writer.note(attempt=attempt + 1, reason=why, ranks=RankState.all(job.world_size), stall=None)
         self._writer.note(port_retries=retries, restarts=restarts, waits=())
         return True

@@ -45,7 +45,8 @@ class Driver:
             self._socket.connect("agent.sock")
         finally:
             os.chdir(before)
-        self.say(do="hello", have={path: len(data) for path, data in self.files.items()})
+        of_session = {"agent": "", "heard": 0, "cells": {}}
+        self.say(do="hello", have={path: len(data) for path, data in self.files.items()}, session=of_session)
 
     def say(self, **header: Any) -> None:
         self._socket.sendall(encode(header))
@@ -129,11 +130,11 @@ class Place:
         lifeline: int | None = None,
         program: str | None = None,
         stop_grace_s: float | None = None,
+        session: bool = False,
     ) -> None:
         """`program`: the agent's, where it is not the one that hosts have."""
-        (self.stage / "agent.json").write_text(
-            json.dumps({"grace_s": grace_s, "idle_s": idle_s, "stop_grace_s": stop_grace_s})
-        )
+        told = {"grace_s": grace_s, "idle_s": idle_s, "stop_grace_s": stop_grace_s, "session": session}
+        (self.stage / "agent.json").write_text(json.dumps(told))
         read, write = os.pipe()
         env = {**os.environ, "JUPYTER_DIST_STAGE": str(self.stage)}
         how = ["-m", "jupyter_dist.agent"] if program is None else ["-c", program]
@@ -409,6 +410,27 @@ def test_without_a_driver_and_a_process_it_does_not_stay_for_the_whole_grace(
     assert place.process is not None
     assert wait_for_exit(place.process) == 0
     assert not place.stage.exists()
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_what_a_driver_could_not_write_outlives_its_session(place: Place, clock: Clock, keeps: bool) -> None:
+    """The user was told where it stays. The driver's machine may sleep longer than the grace."""
+    checkpoint = place.stage / "cells" / "cell" / "checkpoints" / "model.pt"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_bytes(b"weights")
+    place.serve(grace_s=10, program=clock.program, session=True)
+    driver = place.driver()
+    driver.until("facts")
+    if keeps:
+        driver.say(do="keep", cell="cell")
+    driver.say(do="ports", count=1)
+    driver.until("ports")
+    driver.close()
+    clock.pass_by(11)
+    assert place.process is not None
+    assert wait_for_exit(place.process) == 0
+    assert checkpoint.exists() is keeps
+    assert not (place.stage / "code").exists()
 
 
 def test_the_end_of_its_lifeline_is_its_end_and_its_driver_hears_of_it(

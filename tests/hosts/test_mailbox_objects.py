@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import errno
 import os
+import socketserver
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from hypothesis import strategies as some
 
 from jupyter_dist.agent import mailbox_relay
 from jupyter_dist.agent.mailbox_objects import SessionOrder, object_name, parse, session_name, sign, verify
+from jupyter_dist.agent.stores.blob_store import BlobStore
 from jupyter_dist.agent.stores.folder_store import FolderStore, open_store
 from jupyter_dist.agent.stores.s3_store import S3Store, signed
 from jupyter_dist.agent.stores.store import Store, StoreError
@@ -141,3 +144,29 @@ def test_a_store_that_is_not_there_is_told() -> None:
         away.get("x")
     with pytest.raises(ValueError, match="ftp"):
         open_store("ftp://somewhere", {})
+
+
+class _CutAnswer(socketserver.StreamRequestHandler):
+    """Closes the connection in the middle of each answer."""
+
+    def handle(self) -> None:
+        while self.rfile.readline().strip():
+            pass
+        self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n<half")
+
+
+def test_an_answer_that_ends_in_the_middle_is_asked_for_again() -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _CutAnswer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        signature = {"JUPYTER_DIST_MAILBOX_SAS": "sig=some"}
+        stores: list[Store] = [
+            S3Store("mail", "", {**CREDENTIALS, "AWS_ENDPOINT_URL": url}),
+            BlobStore(f"{url}/account/mail", signature),
+        ]
+        for store in stores:
+            with pytest.raises(StoreError, match="not whole"):
+                store.get("x")
+            with pytest.raises(StoreError, match="not whole"):
+                store.names("run/")
+        server.shutdown()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_dist.conformance.deadlines import PATIENCE_S
+from jupyter_dist.errors import LaunchError
 from jupyter_dist.launch import session_link
 from jupyter_dist.launch.session_connections import OPEN
 from jupyter_dist.record.sessions import StoredSession
@@ -102,6 +103,15 @@ def test_a_connection_of_a_session_that_ends_by_itself_is_closed(tmp_path: Path)
         OPEN.keep(other, OPEN.take(other))
         assert link.fileno() == -1
         OPEN.drop(other)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_session_that_ends_while_a_cell_is_captured_is_started_anew(tmp_path: Path, killed: bool) -> None:
+    """`%dist close --kill` would find no such session. A supervisor that was killed leaves its socket."""
+    if killed:
+        channel.listen(tmp_path).close()
+    with pytest.raises(LaunchError, match="has just ended"):
+        session_link.ask(_session(tmp_path), {"ask": "about"})
 
 
 def test_neither_the_end_of_a_process_nor_its_fork_leaves_a_connection(tmp_path: Path) -> None:

@@ -53,6 +53,15 @@ def test_timeout_fails_the_run() -> None:
     assert (status.state, status.reason) == (State.FAILED, "not done within --timeout 0.5 s")
 
 
+def test_after_a_timeout_the_ranks_do_not_start_again() -> None:
+    _, status = run(UP, timeout=0.5, max_restarts=2)
+    assert (status.state, status.attempt, status.reason) == (
+        State.FAILED,
+        0,
+        "not done within --timeout 0.5 s",
+    )
+
+
 SET_BACK = """
 import time
 real, begun = time.time, time.monotonic()

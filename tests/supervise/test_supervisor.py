@@ -160,6 +160,17 @@ seen.read_text()
     assert {line.attempt for line in lines} == {0, 1}
 
 
+def test_a_run_that_cannot_start_again_fails_for_its_own_reason() -> None:
+    """A full disk may have ended the ranks, and has no room for the folders of another attempt."""
+    source = """
+import os
+open(os.path.join(os.environ["JUPYTER_DIST_RUN"], "attempts", "1"), "w").close()
+raise ValueError("planted")
+"""
+    _, status = run(source, np=1, max_restarts=1)
+    assert (status.state, status.reason) == (State.FAILED, "rank 0 failed: ValueError: planted")
+
+
 def test_no_more_restarts_than_asked_for() -> None:
     _, status = run("1 / 0", np=1, max_restarts=1)
     assert (status.state, status.attempt) == (State.FAILED, 1)

@@ -10,6 +10,7 @@ https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html
 from __future__ import annotations
 
 import datetime
+import http.client
 import json
 import re
 import secrets
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from .store import EARLY_S, DeniedError, StoreError
+from .store import EARLY_S, DeniedError, StoreError, body_of
 
 __all__ = ["Credentials", "endpoint_of", "region_of"]
 
@@ -75,7 +76,7 @@ class Credentials:
                     )
                 else:
                     self._good_until = time.time() + _NONE_S
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
                 if self._found and time.time() < self._good_until + EARLY_S:
                     return self._found  # the old credentials are still valid for a while
                 if isinstance(error, StoreError):
@@ -123,7 +124,7 @@ class Credentials:
             with urllib.request.urlopen(url, urllib.parse.urlencode(asked).encode(), timeout=20) as answer:
                 tree = ElementTree.fromstring(answer.read())
         except urllib.error.HTTPError as error:
-            told = error.read(4096).decode(errors="replace")
+            told = body_of(error)
             code = re.search(r"<Code>(.*?)</Code>", told)
             why = re.search(r"<Message>(.*?)</Message>", told, re.DOTALL)
             said = f"{code[1] if code else error.code}: {why[1].strip() if why else error.reason}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import time
@@ -117,6 +118,6 @@ class BlobStore:
             self._good_until = int(told["expires_on"]) - EARLY_S
         except DeniedError:
             raise
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
             raise StoreError(f"a token of the job's identity is not to be had: {error}") from None
         return self._token

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import BinaryIO
 
 from .aws_credentials import Credentials, endpoint_of, region_of
-from .store import DeniedError, StoreError, exchange, listing
+from .store import DeniedError, StoreError, body_of, exchange, listing
 
 __all__ = ["S3Store", "signed"]
 
@@ -74,7 +74,7 @@ class S3Store:
         try:
             return exchange(method, url, headers, data, into)
         except urllib.error.HTTPError as error:
-            told = error.read(4096).decode(errors="replace")
+            told = body_of(error)
             if error.code == 404 and method != "PUT" and "NoSuchBucket" not in told:
                 return None
             code = re.search(r"<Code>(.*?)</Code>", told)

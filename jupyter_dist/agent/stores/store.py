@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
 import shutil
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from typing import BinaryIO, Protocol
 from xml.etree import ElementTree
 
-__all__ = ["EARLY_S", "DeniedError", "Store", "StoreError", "exchange", "listing"]
+__all__ = ["EARLY_S", "DeniedError", "Store", "StoreError", "body_of", "exchange", "listing"]
 
 EARLY_S = 300.0
 """How long before their expiry credentials are renewed."""
@@ -49,18 +51,32 @@ class Store(Protocol):
 def exchange(
     method: str, url: str, headers: Mapping[str, str], data: bytes, into: BinaryIO | None = None
 ) -> bytes:
-    """Make an HTTP request. Returns the answer's body, or writes it to `into`. Raises urllib's exceptions."""
+    """Make an HTTP request. Returns the answer's body, or writes it to `into`.
+
+    Raises urllib's exceptions. They are OSErrors, also if the connection ends in the middle of the answer.
+    """
     # Without this header, urllib would declare the data a form.
     headers = {**headers, "content-type": "application/octet-stream"}
     request = urllib.request.Request(
         url, data=data if method == "PUT" else None, headers=headers, method=method
     )
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
-        if into is not None:
-            shutil.copyfileobj(answer, into, _PIECE)
-            return b""
-        body: bytes = answer.read()
-        return body
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+            if into is not None:
+                shutil.copyfileobj(answer, into, _PIECE)
+                return b""
+            body: bytes = answer.read()
+            return body
+    except http.client.HTTPException as error:  # no OSError: urllib passes it through
+        raise ConnectionError(f"its answer is not whole: {error!r}") from None
+
+
+def body_of(error: urllib.error.HTTPError) -> str:
+    """Return the beginning of the body of an answer that is an error. Raises StoreError."""
+    try:
+        return error.read(4096).decode(errors="replace")
+    except (OSError, http.client.HTTPException) as cut:
+        raise StoreError(f"the answer {error.code} is not whole: {cut!r}") from None
 
 
 def listing(answer: bytes | None) -> ElementTree.Element:

@@ -29,6 +29,7 @@ from ...job import Job, Poll
 from ...worker.boot import set_name
 from ...worker.line_file import write_all
 from ..backend_calls import Failure, failure_of, perform
+from ..status_writer import log_stream
 
 __all__ = ["main"]
 
@@ -75,7 +76,7 @@ def main(argv: list[str]) -> None:
     os.dup2(null, 0)
     os.dup2(2, 1)
     os.close(null)
-    sys.stdout = sys.stderr  # the prints of a library stay in order with its errors
+    sys.stdout = sys.stderr = log_stream(2)  # the prints of a library stay in order with its errors
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     try:

@@ -99,7 +99,8 @@ class CellCaller:
         ]
         self._signalled: set[int] = set()
         self._checks: dict[int, list[str]] | None = None
-        self._running = False
+        self._running = self._is_sent = False
+        """`_running`: whether the ranks run the cell or have ended it. A cell may end before it is sent."""
         self._waits = "the session's ranks are starting"
         """What the cell waits for before it runs."""
         self.changed = False
@@ -108,12 +109,16 @@ class CellCaller:
     @property
     def began(self) -> bool:
         """Whether the ranks have received the cell."""
-        return self._running
+        return self._is_sent
 
     @property
     def failed(self) -> bool:
-        """Whether a rank has not succeeded, or had to leave its collectives, perhaps after its end."""
-        return bool(self._signalled) or any(state.state is not State.SUCCEEDED for state in self._states)
+        """Whether a rank has not succeeded, or had to leave its collectives, perhaps after its end.
+
+        A cell that was never sent has left the ranks as they were.
+        """
+        ended_well = all(state.state is State.SUCCEEDED for state in self._states)
+        return self._is_sent and (bool(self._signalled) or not ended_well)
 
     def begin(self, name: str, /, **arguments: Any) -> Call:
         call = Call(name)
@@ -282,7 +287,7 @@ class CellCaller:
         own = self._ranks.owned()
         notes = [*first.notes, *(_both_changed(name, self.request.job) for name in sorted(mutated))]
         folder, began, processes = self.request.folder, time.time(), self._ranks.processes
-        self._running = True
+        self._running = self._is_sent = True
         messages = {}
         for rank in self.request.ranks:
             on_start = [processes.path(rank, folder, Path(each)) for each in first.on_start]

@@ -139,6 +139,18 @@ def test_a_rank_that_was_killed_before_its_cell_began_names_the_signal(ranks: Ra
     assert one.begun() == {}
 
 
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_only_a_cell_that_its_ranks_have_received_breaks_their_group(
+    ranks: Ranks, tmp_path: Path, is_sent: bool
+) -> None:
+    """A cell may be stopped while its files are on their way to the hosts."""
+    one = Cell(ranks, request(tmp_path, 0, 1), Recovery(ranks))
+    if is_sent:
+        one.poll()
+    one.caller.begin("stop", handle={}, kill=False)
+    assert (one.caller.began, one.caller.failed) == (is_sent, is_sent)
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 def test_ranks_are_lost_with_their_host(ranks: Ranks, tmp_path: Path, stopped: bool) -> None:
     one = Cell(ranks, request(tmp_path, 0, 1), Recovery(ranks))
