@@ -16,7 +16,17 @@ from typing import Any, NamedTuple
 
 from ..worker.settings.libraries import LIBRARIES
 
-__all__ = ["MAYBE", "Callee", "dotted", "has_row", "is_from", "is_plain", "resolve", "resolve_container"]
+__all__ = [
+    "MAYBE",
+    "Callee",
+    "dotted",
+    "has_row",
+    "is_from",
+    "is_in_table",
+    "is_plain",
+    "resolve",
+    "resolve_container",
+]
 
 _CUSTOM_OBJECTS = "get_custom_objects"
 """The function of Keras that returns its dict of registered objects."""
@@ -238,6 +248,33 @@ def _makes_a_value(node: ast.expr, namespace: Mapping[str, Any]) -> bool:
     if isinstance(value, type):
         return not _CONSTRUCTORS_WITH_EFFECTS.search(value.__name__)
     return names[-1] in _PURE
+
+
+_KERAS = "set_dtype_policy set_epsilon set_floatx set_global_policy set_image_data_format".split()
+_KERAS += ["enable_traceback_filtering", "disable_traceback_filtering"]
+_KERAS += ["enable_interactive_logging", "disable_interactive_logging"]
+_IN_TABLE = {
+    "keras": _KERAS,
+    "numpy": ["set_printoptions"],
+    "pandas": ["set_option"],
+    "sklearn": ["set_config"],
+    "tensorflow": ["enable_op_determinism", "enable_tensor_float_32_execution", "set_jit"],
+    "tf_keras": _KERAS,
+    "torch": [
+        *("set_default_dtype", "set_deterministic_debug_mode", "set_float32_matmul_precision"),
+        *("set_grad_enabled", "set_printoptions", "enable_cudnn_sdp", "enable_flash_sdp"),
+        *("enable_math_sdp", "enable_mem_efficient_sdp"),
+    ],
+}
+"""Functions of libraries that only set what the table of settings reads."""
+
+
+def is_in_table(callee: Callee) -> bool:
+    """Return whether the table of settings has what a function sets. A rank then gets the present value.
+
+    The notebook may have set another value since, for example in a function or with `pd.reset_option`.
+    """
+    return callee.shown.partition("(")[0].rpartition(".")[2] in _IN_TABLE.get(callee.library, ())
 
 
 def has_row(library: str) -> bool:

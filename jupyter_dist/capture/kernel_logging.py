@@ -131,6 +131,8 @@ def _formatter(formatter: logging.Formatter | None, keep: Keep) -> Any:
     if type(formatter) is not logging.Formatter or vars(formatter).keys() > {"_style", "_fmt", "datefmt"}:
         return keep(formatter)
     # The documentation names only the arguments. The attributes have had these names since Python 3.2.
+    if getattr(formatter._style, "_defaults", None):  # values for fields that a record lacks
+        return keep(formatter)
     style = next((k for k, kind in _STYLES.items() if type(formatter._style) is kind), "%")
     return formatter._fmt, formatter.datefmt, style
 

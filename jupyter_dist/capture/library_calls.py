@@ -86,7 +86,7 @@ def search(
         if repeat is None or not in_cell.isdisjoint(_registering(statement.node)):
             continue
         callee = repeat.callees[0]
-        if not known.has(callee.library):
+        if all(map(call_rules.is_in_table, repeat.callees)) or not known.has(callee.library):
             continue
         values = None if repeat.code is None else search.values(place, repeat)
         needed = None if values is None else modules_of(values[0])

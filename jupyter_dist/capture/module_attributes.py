@@ -175,9 +175,9 @@ def _place(
     """
     root, *path = target
     owner = namespace.get(root)
-    if isinstance(owner, type):  # after `from config import Options`
+    if isinstance(owner, type):  # after `from config import Options`, or `from pandas import DataFrame`
         path = [*owner.__qualname__.split("."), *path]
-        owner = own.get(owner.__module__)
+        owner = None if owner.__module__ == "__main__" else sys.modules.get(owner.__module__)
     elif owner is not None and not isinstance(owner, types.ModuleType):
         owner, path = _holder(owner, path, own)
     while path and isinstance(owner, types.ModuleType):

@@ -38,11 +38,13 @@ _VARIABLE = re.compile(
     r"""\benviron(?:\[|\.setdefault\()\s*["'](\w+)["']\s*(?:\]\s*=(?!=)|,)"""
     r"""|run_line_magic\('(?:set_)?env', '(\w+)[ =]"""
 )
+_UPDATES = re.compile(r"\benviron(?:\.update\(|\s*\|=)")
 _MAGIC = "get_ipython().run_cell_magic("
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 _IPYTHON = {"In", "Out", "get_ipython", "_", "__", "___", "_i", "_ii", "_iii", "_ih", "_oh", "_dh"}
 _OF_A_MODULE = {"__builtins__", "__builtin__", "__doc__", "__file__", "__loader__", "__name__", "__package__"}
 _OF_A_MODULE |= {"__spec__", "__annotations__", "__annotate__", "__conditional_annotations__"}
+_OUTPUTS = {"_", "__", "___"}
 _NUMBERED = re.compile(r"_i?\d+")
 _REPLACED = ("exit", "open", "quit")
 """Builtins in whose place IPython has its own."""
@@ -145,8 +147,8 @@ def _current_line(namespace: Mapping[str, Any]) -> float:
 def texts(namespace: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the text of each cell that has run in this kernel, or of the script.
 
-    Cells that ran only on ranks are left out. Of a cell with a magic, such as `%%time`, only the body is
-    returned.
+    Cells that did not run in this process are left out, such as those of `%%distribute` and `%%writefile`. Of
+    a cell with another magic, such as `%%time`, only the body is returned.
     """
     cells = namespace.get("In")
     if isinstance(cells, Sequence) and not isinstance(cells, str):
@@ -162,8 +164,28 @@ def mentions(namespace: Mapping[str, Any], text: str) -> bool:
 
 def variables(namespace: Mapping[str, Any]) -> list[str]:
     """Return the names of environment variables that cells have set and that still exist."""
-    names = {match[1] or match[2] for text in texts(namespace) for match in _VARIABLE.finditer(text)}
+    ran = texts(namespace)
+    names = {match[1] or match[2] for text in ran for match in _VARIABLE.finditer(text)}
+    names |= {name for text in ran if _UPDATES.search(text) for name in _updated(text)}
     return sorted(name for name in names if name in os.environ)
+
+
+@functools.lru_cache(CELLS)
+def _updated(text: str) -> frozenset[str]:
+    """Return the names in `os.environ.update({"NAME": …}, NAME=…)` and in `os.environ |= {"NAME": …}`."""
+    parsed, found = tree(text), set[str]()
+    for node in ast.walk(parsed) if parsed is not None else ():
+        if isinstance(node, ast.AugAssign):
+            owner, given, keywords = node.target, [node.value], []
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner, given, keywords = node.func.value, node.args, node.keywords
+        else:
+            continue
+        if "environ" in (getattr(owner, "attr", ""), getattr(owner, "id", "")):
+            found |= {one.arg for one in keywords if one.arg}
+            keys = [key for one in given if isinstance(one, ast.Dict) for key in one.keys]
+            found |= {key.value for key in keys if isinstance(key, ast.Constant) and type(key.value) is str}
+    return frozenset(found)
 
 
 @functools.lru_cache(1000)
@@ -191,7 +213,14 @@ def _run_here(cell: str) -> str:
     if not (isinstance(call, ast.Expr) and isinstance(call.value, ast.Call) and len(call.value.args) == 3):
         return ""
     name, _, body = (arg.value if isinstance(arg, ast.Constant) else "" for arg in call.value.args)
-    return body if isinstance(body, str) and name != "distribute" else ""
+    return body if isinstance(body, str) and name not in _NOT_RUN_HERE else ""
+
+
+_NOT_RUN_HERE = frozenset(
+    "! HTML SVG bash cmd distribute file html javascript js latex markdown perl px pypy python python2 "
+    "python3 ruby script sh svg sx system writefile".split()
+)
+"""Magics whose cell is a text, or runs in another process. `%%script false` skips a cell."""
 
 
 def old_classes(values: Mapping[str, Any]) -> list[str]:
@@ -215,6 +244,10 @@ def old_classes(values: Mapping[str, Any]) -> list[str]:
 def hidden_names(namespace: Mapping[str, Any]) -> set[str]:
     """Return names that the shell or the interpreter put into the notebook. A rank has its own or none."""
     found = {*filter(_is_hidden, namespace)}
+    outputs = namespace.get("Out")
+    known = {id(value) for value in ("", *outputs.values())} if isinstance(outputs, dict) else {id("")}
+    # IPython leaves `_` alone after `from gettext import gettext as _`, and so the name is the user's.
+    found -= {name for name in _OUTPUTS & found if id(namespace[name]) not in known}
     found.update(name for name in _REPLACED if name in namespace and _is_ipythons(namespace[name]))
     return found
 

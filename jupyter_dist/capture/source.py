@@ -107,12 +107,19 @@ def _surely_assigned(tree: ast.Module) -> frozenset[str]:
         elif isinstance(each, ast.Starred):
             waiting.append(each.value)
         elif isinstance(each, ast.With | ast.AsyncWith):
-            waiting += [*each.body, *(item.optional_vars for item in each.items if item.optional_vars)]
+            waiting += [] if _may_end_early(each) else each.body
+            waiting += [item.optional_vars for item in each.items if item.optional_vars]
         elif isinstance(each, ast.Import | ast.ImportFrom):
             found |= {alias.asname or alias.name.partition(".")[0] for alias in each.names}
         elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.add(each.name)
     return frozenset(found)
+
+
+def _may_end_early(node: ast.With | ast.AsyncWith) -> bool:
+    """Return whether a block may end after any statement without an error, as below `contextlib.suppress`."""
+    called = [item.context_expr.func for item in node.items if isinstance(item.context_expr, ast.Call)]
+    return any("suppress" in (getattr(each, "id", ""), getattr(each, "attr", "")) for each in called)
 
 
 def _reads_namespace(tree: ast.Module) -> bool:
@@ -274,7 +281,10 @@ class _Scan:
                 self._expression(item.context_expr, bound)
                 if item.optional_vars is not None:
                     self._bind(item.optional_vars, bound)
-            self.block(node.body, bound)
+            if _may_end_early(node):
+                self._branch(node.body, bound)
+            else:
+                self.block(node.body, bound)
         elif isinstance(node, ast.Try) or type(node).__name__ == "TryStar":
             self._try(node, bound)
         elif not isinstance(node, ast.Pass | ast.Break | ast.Continue):

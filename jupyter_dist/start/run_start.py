@@ -125,10 +125,11 @@ def _refuse_overwritten(source: str, names: Collection[str]) -> None:
 def _warn_of_variables(namespace: Mapping[str, Any], plan: Plan) -> None:
     """Warn of environment variables that the notebook has set and other hosts lack.
 
-    Ranks of this machine inherit the notebook's environment. Other hosts have their own. jupyter-dist never
-    writes a value down for them without a flag, because it may be a secret.
+    Ranks of this machine inherit the notebook's environment. Other hosts have their own: pods, nodes of a
+    cluster and machines of a platform, too. jupyter-dist never writes a value down for them without a flag,
+    because it may be a secret.
     """
-    if plan.run.hosts is None and plan.run.hostfile is None:
+    if not _has_other_hosts(plan):
         return
     missing = [name for name in notebook_history.variables(namespace) if name not in plan.run.env]
     if missing:
@@ -136,6 +137,16 @@ def _warn_of_variables(namespace: Mapping[str, Any], plan: Plan) -> None:
         display.tell(
             f"note: {names}: set in the notebook, but not on the other hosts. To set them there, add {flags}"
         )
+
+
+def _has_other_hosts(plan: Plan) -> bool:
+    """Return whether ranks run on other hosts, as far as the flags say. A Ray or a Spark may be here."""
+    if plan.run.hosts is not None or plan.run.hostfile is not None:
+        return True
+    if plan.backend.capabilities.visible:
+        return False
+    named = [getattr(plan.options, name) for name in ("address", "master") if hasattr(plan.options, name)]
+    return all(place is not None and not place.startswith("local") for place in named)
 
 
 def payload_of_call(

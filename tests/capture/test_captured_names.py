@@ -63,9 +63,16 @@ class TestNames:
         assert notebook.run("result = [print(2), f(), len('abc')]") == [4, 6, 3]
 
     def test_of_the_interpreter_do_not(self, notebook: Notebook) -> None:
-        notebook.names.update({"__name__": "__main__", "_i3": "x", "_5": "y", "_": "z", "In": [], "Out": {}})
-        captured = notebook.capture("__name__, _i3, _5, _, In, Out, __builtins__")
+        shown = ["z"]
+        notebook.names.update({"__name__": "__main__", "_i3": "x", "_5": shown, "In": [], "Out": {5: shown}})
+        notebook.names.update({"_": shown, "__": ""})
+        captured = notebook.capture("__name__, _i3, _5, _, __, In, Out, __builtins__")
         assert captured.header["names"] == []
+
+    def test_an_underscore_that_the_notebook_has_assigned_goes_along(self, notebook: Notebook) -> None:
+        notebook.names["Out"] = {1: "5"}
+        notebook.cell("from gettext import gettext as _\ndef greet(): return _('hello')")
+        assert notebook.run("result = greet()") == "hello"
 
     def test_what_the_cell_assigns_may_be_unpicklable(self, notebook: Notebook) -> None:
         notebook.cell("import zlib\nlock = zlib.compressobj()\nitems = [1, 2]")

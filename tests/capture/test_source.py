@@ -74,6 +74,14 @@ class TestSource:
                 warnings.simplefilter("ignore", SyntaxWarning)  # `1(2)` is bad style, and compiles
                 compile(cell.source, "x", "exec", cell.flags)
 
+    def test_a_block_that_suppresses_errors_may_leave_the_notebook_s_value(self, notebook: Notebook) -> None:
+        notebook.cell("import contextlib\nfrom contextlib import suppress\nstart = 3")
+        for name in ("contextlib.suppress", "suppress"):
+            source = f"with open('/dev/null') as file, {name}(KeyError):\n    start = {{}}[0]\nresult = start"
+            assert notebook.run(source) == 3
+            assert _source.parse(source, "In[1]").assigns == {"file", "result"}
+        assert "start" not in _source.parse("with scope():\n    start = 1\nstart", "In[1]").reads
+
     def test_a_cell_of_a_session_is_parsed_once(self) -> None:
         assert _source.parse("x = 1", "In[1]", 0) is _source.parse("x = 1", "In[1]", 0)
 

@@ -153,7 +153,7 @@ def _merged(values: Mapping[str, Any], scalars: dict[str, Any]) -> dict[str, Any
 
 
 class _Progress(Generic[T]):
-    def __init__(self, iterable: Iterable[T], total: int | None, desc: str) -> None:
+    def __init__(self, iterable: Iterable[T], total: float | None, desc: str) -> None:
         self._iterable = iterable
         self._total = total
         self._desc = desc
@@ -183,10 +183,14 @@ def progress(iterable: Iterable[T], total: int | None = None, desc: str = "") ->
     a length. The function reports the start, the count at which the loop ends (also by `break` or an
     exception), and at most about ten counts a second between. Loops may be nested. A loop may run again if
     `iterable` may be iterated again. Outside a run the function only iterates.
+
+    Raises TypeError if `iterable` cannot be iterated over, and if `total` is not a number.
     """
     if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
         raise TypeError(f"progress() needs something to iterate over, not a {type(iterable).__name__}")
-    return _Progress(iterable, total, desc)
+    # JSON has no numbers of numpy or torch, such as the count `(labels == 1).sum()`.
+    whole = None if total is None else number("total", total)
+    return _Progress(iterable, whole, "" if desc is None else str(desc))
 
 
 def _length(iterable: Any) -> int | None:

@@ -60,7 +60,7 @@ def _record(tag: str, values: Mapping[str, Any], step: Any) -> None:
         return
     if step is None:
         step = _steps[tag] = _steps.get(tag, -1) + 1
-    record(values, step)
+    record(values, int(step))  # as the writer does: a step can be `epoch + batch / batches`
 
 
 def patch_tensorflow(summary: ModuleType) -> None:

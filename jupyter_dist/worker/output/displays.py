@@ -7,7 +7,6 @@ Outside a run there is only the text.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Mapping
@@ -101,6 +100,11 @@ def _shows_itself(obj: Any) -> bool:
         obj._ipython_display_()
     except NotImplementedError:
         return False
+    except Exception as error:  # as in a notebook, the other forms are shown then
+        print(
+            f"{type(obj).__name__}._ipython_display_ raised {type(error).__name__}: {error}", file=sys.stderr
+        )
+        return False
     return True
 
 
@@ -174,14 +178,22 @@ def _print(data: Mapping[str, Any], name: str | None, update: bool, tag: str) ->
 def _kept(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data without forms that no view can show.
 
-    These are code, and widgets whose models exist only in the rank's own process.
+    These are code, widgets whose models exist only in the rank's own process, and content that the MIME type
+    does not allow. The log names such content of a text or of JSON.
     """
     left_out = ("application/javascript", "application/vnd.jupyter.widget-view+json")
     found = {}
     for mime, value in data.items():
-        if mime not in left_out:
-            with contextlib.suppress(TypeError, ValueError):
-                found[mime] = media.encoded(mime, value) if media.form_of(mime) == "binary" else value
+        if mime in left_out or value is None:
+            continue
+        is_binary = media.form_of(mime) == "binary"
+        try:
+            content = media.encoded(mime, value)
+        except (TypeError, ValueError) as error:
+            if not is_binary:
+                print(f"{mime} of a display is left out: {error}", file=sys.stderr)
+            continue
+        found[mime] = content if is_binary else value
     return found
 
 

@@ -212,7 +212,12 @@ def _histogram(value: Any) -> dict[str, Any]:
     numbers = array.astype("float64").ravel()
     finite = numbers[numpy.isfinite(numbers)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    counts = numpy.histogram(finite, bins=_BINS, range=(low, high) if high > low else (low - 0.5, low + 0.5))
+    first, last = low, high
+    # numpy refuses bins that its numbers cannot separate, as for sums that are 1 but for the rounding.
+    least = 2 * _BINS * float(numpy.spacing(max(abs(low), abs(high))))
+    if high - low < least:
+        first, last = low - max(0.5, least), low + max(0.5, least)
+    counts = numpy.histogram(finite, bins=_BINS, range=(first, last))
     told = {
         "counts": counts[0].tolist(),
         "low": float(counts[1][0]),

@@ -60,7 +60,7 @@ def encoded(mime: str, value: Any) -> bytes:
     """
     form = form_of(mime)
     if form == "json":
-        return json.dumps(value, ensure_ascii=True).encode()
+        return _json(value).encode()
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     if isinstance(value, (list, tuple)):  # a list of lines, as in a notebook's file
@@ -72,6 +72,24 @@ def encoded(mime: str, value: Any) -> bytes:
     import base64
 
     return base64.b64decode(value)
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, allow_nan=False, default=_plain_value)
+    except ValueError:
+        # JSON has no NaN and no infinity. One of them would make the answer with all displays invalid.
+        text = json.dumps(value, default=_plain_value)
+        return json.dumps(json.loads(text, parse_constant=str))
+
+
+def _plain_value(value: Any) -> Any:
+    """Return a number or an array of a library, or a time, as a builtin. A notebook converts them as well."""
+    for name in ("tolist", "isoformat"):
+        convert = getattr(value, name, None)
+        if callable(convert):
+            return convert()
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 @dataclass

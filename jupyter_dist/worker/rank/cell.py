@@ -102,6 +102,7 @@ def run(run_folder: Path, rank_folder: Path, kept: KeptNames | None = None) -> t
         if kept is not None:
             kept.explain(error)
         error_report.keep_error(rank_folder, error, labels)
+        _show_open()
         return 1, False
 
 
@@ -119,7 +120,10 @@ def _show_last(header: Mapping[str, Any], value: Any) -> None:
     displays.renew_widgets()
     library_displays.close_figures(value)
     if not header["source"].rstrip().endswith(";"):
-        displays.show_result(value)
+        try:
+            displays.show_result(value)
+        except Exception as error:  # the value's own code raises, and the cell has already succeeded
+            print(f"the last expression cannot be shown: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 def _exit_code(error: SystemExit) -> tuple[int, bool]:
@@ -127,6 +131,18 @@ def _exit_code(error: SystemExit) -> tuple[int, bool]:
         return (error.code or 0) & 0xFF, not error.code
     print(error.code, file=sys.stderr)
     return 1, False
+
+
+def _show_open() -> None:
+    """Show the open figures and the final state of widgets below the error of a cell, as a notebook does.
+
+    Otherwise a session would show the figures below its next cell.
+    """
+    from ..output import displays, library_displays
+
+    with contextlib.suppress(Exception):  # the error of the cell is reported
+        displays.renew_widgets()
+        library_displays.close_figures()
 
 
 def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kept: KeptNames | None) -> Any:

@@ -48,7 +48,8 @@ def _set_up(name: str, settings: Mapping[str, Any], load: Callable[[Any], Any]) 
         made.setLevel(handler["level"])
         formatter = handler["formatter"]
         if isinstance(formatter, tuple):
-            made.setFormatter(logging.Formatter(*formatter))
+            # The notebook has checked the format, or has asked not to.
+            made.setFormatter(logging.Formatter(*formatter, validate=False))
         elif formatter is not None:
             made.setFormatter(load(formatter))
         # A module beside the notebook makes its own handler when it is imported.

@@ -22,6 +22,7 @@ import jupyter_dist as dist
 from jupyter_dist.worker import api
 from jupyter_dist.worker.api.torch_devices import shares_gpu
 from jupyter_dist.worker.output import events as _events
+from jupyter_dist.worker.output.logged_media import HISTOGRAM
 from tests.rigs.rank_maker import alone
 
 
@@ -88,6 +89,17 @@ def test_log_takes_scalars_of_the_libraries(events: Callable[[], list[dict[str, 
         **{"f64": 0.1, "f32": 0.5, "i64": 7, "b": 1, "zero_d": 2.5},
         **{"nan": "NaN", "inf": "Infinity", "ninf": "-Infinity"},
     }
+
+
+@pytest.mark.parametrize("values", [[1.0, 1 - 2**-53], [1_700_000_000_000_000_000] * 2, [0.0]])
+def test_log_takes_a_histogram_of_values_that_hardly_differ(
+    events: Callable[[], list[dict[str, Any]]], values: list[float]
+) -> None:
+    """As the sums of a softmax in float64."""
+    dist.log(histogram={"sums": np.array(values)})
+    told = events()[-1]["data"][HISTOGRAM]["json"]
+    assert sum(told["counts"]) == len(values)
+    assert told["low"] < min(values) <= max(values) < told["high"]
 
 
 @pytest.mark.needs("torch")
@@ -219,6 +231,15 @@ def test_progress_of_what_has_no_length(events: Callable[[], list[dict[str, Any]
     assert counts(events()) == [(0, None), (3, None), (0, None), (2, None), (0, 3), (3, 3)]
     with pytest.raises(TypeError, match="not a int"):
         dist.progress(3)  # type: ignore[arg-type]
+
+
+def test_progress_takes_counts_and_texts_of_other_kinds(events: Callable[[], list[dict[str, Any]]]) -> None:
+    others: Any = {"total": np.int64(2), "desc": Path("data")}
+    assert list(dist.progress(iter("ab"), **others)) == ["a", "b"]
+    assert counts(events()) == [(0, 2), (2, 2)]
+    assert events()[0]["desc"] == "data"
+    with pytest.raises(TypeError, match="'total' is a str"):
+        dist.progress("ab", total="2")  # type: ignore[arg-type]
 
 
 def test_progress_says_where_a_loop_stopped(events: Callable[[], list[dict[str, Any]]]) -> None:

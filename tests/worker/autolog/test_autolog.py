@@ -476,6 +476,7 @@ with SummaryWriter("logs") as writer:
         writer.add_scalar("train/loss", 1.0 / (step + 1), step)
     writer.add_scalar("tensor", torch.tensor([2.0], requires_grad=True), global_step=torch.tensor(5))
     writer.add_scalar("array", np.float32(0.5), 1, walltime=0.0)
+    writer.add_scalar("part of an epoch", 0.5, 1 + 1 / 3)
     writer.add_scalar(tag="bad", scalar_value=float("nan"), global_step=7)
     writer.add_scalar("no step", -1)
     writer.add_scalar("no step", float("-inf"))
@@ -499,6 +500,7 @@ def test_summary_writer(imported: Callable[[str], Imported], tmp_path: Path, fra
     assert events.curve("train/loss") == [(0, 1.0), (1, 0.5), (2, 1 / 3)]
     assert events.curve("tensor") == [(5, 2.0)]
     assert events.curve("array") == [(1, 0.5)]
+    assert events.curve("part of an epoch") == [(1, 0.5)]
     assert events.curve("bad") == [(7, "NaN")]
     assert events.curve("no step") == [(0, -1), (1, "-Infinity")]
     assert events.curve("group/a") == [(4, 1.0)]

@@ -20,6 +20,7 @@ from jupyter_dist.job import State
 from jupyter_dist.record.outputs import rich_output
 from jupyter_dist.text.safe_html import safe_html
 from jupyter_dist.worker.output import displays, events, media, mime_bundles
+from jupyter_dist.worker.rank import cell
 from tests.rigs.launching import ended, launch_cell
 from tests.rigs.run_maker import RunMaker
 
@@ -68,6 +69,55 @@ def test_an_image_s_bytes_and_what_is_lost(own_folders: Path) -> None:
     ]
 
 
+def test_content_that_is_not_json_fails_no_cell_and_no_view(
+    own_folders: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A NaN in one display would make the answer with all displays invalid."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(media, "_of_rank", None)
+
+    class Number:
+        """As numpy's numbers."""
+
+        def tolist(self) -> float:
+            return 0.5
+
+    class Scores:
+        """As `IPython.display.JSON`."""
+
+        def _repr_json_(self) -> Any:
+            return {"best": Number(), "loss": float("nan"), "limits": [float("-inf"), 1]}
+
+    class Broken:
+        _repr_html_ = _repr_json_ = lambda self: object()
+
+        def __repr__(self) -> str:
+            return "<broken>"
+
+        def _ipython_display_(self) -> None:
+            raise RuntimeError("no kernel")
+
+    class Worse:
+        def _repr_mimebundle_(self, **_: Any) -> Any:
+            return "no bundle"
+
+    run = RunMaker(own_folders, 1)
+    events.open_writer(str(run.rank(0).events))
+    displays.display(Scores())
+    displays.display(Broken())
+    cell._show_last({"source": "broken"}, Broken())
+    cell._show_last({"source": "worse"}, Worse())
+    events.close()
+    shown = queries.displays(run.folder.id)["displays"]
+    text = json.dumps(shown, allow_nan=False)  # as the server answers
+    assert '"json": {"best": 0.5, "loss": "NaN", "limits": ["-Infinity", 1]}' in text
+    errors = capsys.readouterr().err
+    assert "Broken._ipython_display_ raised RuntimeError: no kernel" in errors
+    assert "application/json of a display is left out: object is not JSON" in errors
+    assert "text/html of a display is left out: text/html is object, not text or bytes" in errors
+    assert "the last expression cannot be shown: ValueError" in errors
+
+
 @pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(("last", "shown"), [("card\n", 1), ("card;\n", 0), ("card ; \n\n", 0)])
 def test_a_semicolon_hides_the_last_expression(last: str, shown: int) -> None:
@@ -76,6 +126,15 @@ def test_a_semicolon_hides_the_last_expression(last: str, shown: int) -> None:
     run = launch_cell("local", source, 1)
     assert ended(run).state is State.SUCCEEDED
     assert len(queries.displays(run.id)["displays"]) == shown
+
+
+@pytest.mark.needs("matplotlib")
+@pytest.mark.usefixtures("warm")
+def test_a_failed_cell_shows_its_open_figures() -> None:
+    run = launch_cell("local", "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nraise ValueError('no')", 1)
+    assert ended(run).state is State.FAILED
+    (shown,) = queries.displays(run.id)["displays"]
+    assert "image/png" in [content["mime"] for content in shown["exhibits"][0]["contents"]]
 
 
 def test_what_is_shown_waits_for_its_bytes(own_folders: Path) -> None:

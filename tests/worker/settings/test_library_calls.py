@@ -323,6 +323,28 @@ def test_which_functions_are_called_again() -> None:
     assert [text for text in ALSO.split() if found(text) is None] == []
 
 
+@pytest.mark.needs("torch")
+def test_a_setting_of_the_table_is_not_set_again() -> None:
+    """The notebook may have reset it in a function, and then the table has nothing to tell."""
+    import torch
+
+    cells = ["torch.set_default_dtype(torch.float64)\ntorch.set_flush_denormal(True)"]
+    cells += ["def reset(): torch.set_default_dtype(torch.float32)\nreset()"]
+    cells += ["if True:\n  torch.backends.cuda.enable_flash_sdp(False)"]
+    found = library_calls.search(
+        [notebook_history.RanCell(number, text, 0, float("inf")) for number, text in enumerate(cells, 1)],
+        {"torch": torch, "__name__": "__main__"},
+        own_cell=[],
+        hidden=(),
+        used={"torch"},
+        here=True,
+        is_own=lambda _: False,
+        modules_of=modules_of,
+    )
+    assert [call["code"].strip() for call in found.calls] == ["torch.set_flush_denormal(True)"]
+    assert found.notes == []
+
+
 def test_a_call_that_is_also_in_the_cell_is_left_to_the_cell() -> None:
     first = "jd_lib.register('a')\njd_lib.register('b')"
     assert repeated(first, own="def f():\n  jd_lib.register('a')") == ([("register", "b")], [])

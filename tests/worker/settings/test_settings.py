@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.capture import kernel_seeds, module_attributes, notebook_history
+from jupyter_dist.capture import kernel_logging, kernel_seeds, module_attributes, notebook_history
 from jupyter_dist.start import run_start
 from jupyter_dist.worker import import_hooks
 from jupyter_dist.worker.settings import libraries, loggers, seeds
@@ -307,6 +307,8 @@ def test_cells_that_ran_here_are_those_that_ran_in_the_kernel() -> None:
         "x = 1",
         "get_ipython().run_cell_magic('distribute', '-np 2', 'import random; random.seed(1)')",
         "get_ipython().run_cell_magic('time', '', 'config.LR = 2')",
+        "get_ipython().run_cell_magic('writefile', 'train.py', 'torch.set_flush_denormal(True)')",
+        "get_ipython().run_cell_magic('script', 'false', 'torch.manual_seed(3)')",
         "get_ipython().run_line_magic('load_ext', 'jupyter_dist')",
     ]
     assert notebook_history.texts({"In": cells}) == ("x = 1", "config.LR = 2", cells[-1])
@@ -365,6 +367,17 @@ def test_what_was_set_on_own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert own.changed("config.options.table[0].x = 3").keys() == {"DEPTH", "NEW", "NAMES"}
     config.__getattr__ = pytest.fail  # as a lazy module's, which imports what is asked for
     assert "LAZY" not in own.changed("def f():\n    config.LAZY.x = config.LAZY = 3")
+
+
+def test_what_was_set_on_a_class_of_a_library_that_was_imported_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = Own(tmp_path, "jd_library", "class Net:\n    class Part: pass\n", monkeypatch)
+    names = {"Net": library.module.Net, "Mine": type("Mine", (), {"__module__": "__main__"})}
+    names["Net"].Part.width = names["Mine"].width = 3
+    texts = ["Net.Part.width = Mine.width = 3"]
+    found = module_attributes.changed(texts, names, {library.name, "__main__"}, lambda _: False)
+    assert found == [(library.name, ("Net", "Part", "width"), 3)]
 
 
 def test_a_file_that_was_edited_since_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,15 +465,40 @@ def test_a_modules_logger_is_set_up_after_the_module_has_done_so(
     assert [handler.stream for handler in logger.handlers] == [sys.stderr, sys.stdout]  # type: ignore[attr-defined]
 
 
+def test_formatters_with_defaults_or_without_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger("jd_formatters")
+    monkeypatch.setattr(logger, "handlers", [])
+    shapes = [{"fmt": "%(run)s %(message)s", "defaults": {"run": "a"}}, {"fmt": "work", "validate": False}]
+    formatters = [logging.Formatter(**shape) for shape in shapes]  # type: ignore[arg-type]
+    kept: list[Any] = []
+
+    def keep(value: Any) -> int:
+        kept.append(value)
+        return len(kept) - 1
+
+    handlers = [
+        {"stream": "stderr", "level": 0, "formatter": kernel_logging._formatter(formatter, keep)}
+        for formatter in formatters
+    ]
+    about = {"level": 10, "propagate": False, "disabled": False, "handlers": handlers}
+    said = {"levels": [], "disabled_below": 0, "warnings": False, "loggers": [("jd_formatters", None, about)]}
+    loggers.apply_loggers(said, kept.__getitem__)
+    record = logging.LogRecord("jd_formatters", 20, "cell", 1, "begins", (), None)
+    assert [handler.format(record) for handler in logger.handlers] == ["a begins", "work"]
+
+
 def test_variables_that_other_hosts_do_not_get_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("TOKEN", "MODE", "GIVEN"):
+    for name in ("TOKEN", "MODE", "GIVEN", "KEY_A", "KEY_B", "KEY_C"):
         monkeypatch.setenv(name, "secret")
     cells = ["os.environ['TOKEN'] = 'secret'; os.environ['GIVEN'] = 'x'", "if os.environ['HOME'] == 1: pass"]
     cells.append("get_ipython().run_line_magic('env', 'MODE=secret')")
+    here = types.SimpleNamespace(capabilities=types.SimpleNamespace(visible=True))
     plan: Any = types.SimpleNamespace(
-        run=types.SimpleNamespace(hosts="a:1,b:1", hostfile=None, env={"GIVEN": "x"})
+        run=types.SimpleNamespace(hosts="a:1,b:1", hostfile=None, env={"GIVEN": "x"}),
+        options=types.SimpleNamespace(),
+        backend=here,
     )
     run_start._warn_of_variables({"In": cells}, plan)
     said = capsys.readouterr().err
@@ -472,6 +510,15 @@ def test_variables_that_other_hosts_do_not_get_are_named(
     plan.run.hosts = None
     run_start._warn_of_variables({"In": cells}, plan)
     assert capsys.readouterr().err == ""
+    here.capabilities.visible = False  # as pods and the machines of a platform
+    for place in (None, "local[2]"):
+        plan.options = types.SimpleNamespace(master=place)
+        run_start._warn_of_variables({"In": cells}, plan)
+        assert capsys.readouterr().err == ""
+    plan.options = types.SimpleNamespace(address="10.0.0.7:6379")
+    cells = ["os.environ.update({'KEY_A': a, **more}, KEY_B=b)", "environ |= {'KEY_C': c}; x |= {'MODE': 1}"]
+    run_start._warn_of_variables({"In": cells}, plan)
+    assert "KEY_A, KEY_B, KEY_C: set in the notebook, but not on the other hosts" in capsys.readouterr().err
 
 
 @pytest.mark.needs("matplotlib")
