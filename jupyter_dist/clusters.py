@@ -111,7 +111,7 @@ def load() -> dict[str, Cluster]:
     found = {}
     for name, table in _tables(_read()).items():
         _check_name_in_file(name)
-        values = table.unwrap() if isinstance(table, Mapping) else table
+        values = table.unwrap() if hasattr(table, "unwrap") else table
         if not isinstance(values, dict) or not isinstance(values.get("backend"), str):
             raise InputError(f'{_where(name)}: needs a line such as backend = "local"')
         backend, launched_from = values.pop("backend"), values.pop("launched_from", None)

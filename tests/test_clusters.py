@@ -89,7 +89,7 @@ def test_other_forms_of_the_tables_lose_nothing(text: str) -> None:
     for change in ({"replace": True}, {"old_name": "a"}):
         path.write_text(text)
         name = "d" if "old_name" in change else "a"
-        clusters.add(Cluster(name, "local", {"np": 3}), **change)  # type: ignore[arg-type]
+        clusters.add(Cluster(name, "local", {"np": 3}), **change)
         formerly = ("z", "a") if "old_name" in change else ("z",)
         assert clusters.load() == {name: Cluster(name, "local", {"np": 3}, formerly=formerly), "b": b}
     path.write_text(text)

@@ -175,6 +175,7 @@ def _updated(text: str) -> frozenset[str]:
     """Return the names in `os.environ.update({"NAME": …}, NAME=…)` and in `os.environ |= {"NAME": …}`."""
     parsed, found = tree(text), set[str]()
     for node in ast.walk(parsed) if parsed is not None else ():
+        owner: ast.expr
         if isinstance(node, ast.AugAssign):
             owner, given, keywords = node.target, [node.value], []
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

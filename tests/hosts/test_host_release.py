@@ -18,7 +18,13 @@ TOLD = (
 
 def host(**changes: Any) -> Any:
     """Return a host that is being released, and that has sent nothing for some time."""
-    facts = {"name": "h1", "away": None, "heard": time.monotonic() - 60, "lost": None, "is_gone": False}
+    facts: dict[str, Any] = {
+        "name": "h1",
+        "away": None,
+        "heard": time.monotonic() - 60,
+        "lost": None,
+        "is_gone": False,
+    }
     facts |= {"released": False, "has_sent": False, "processes": {"0.0": object()}}
     facts |= {
         "link": SimpleNamespace(up=True, stage="/stage"),

@@ -44,6 +44,7 @@ def test_an_engine_learns_each_point_of_a_range_with_steps(text: str) -> None:
     engine, again = OptunaEngine(search, JOB), OptunaEngine(search, JOB)
     for number in range(int(search.grid_size())):
         proposal = engine.ask(number)
+        assert proposal is not None
         assert proposal.parameters == search.grid_point(number)
         again.learn(Trial(number, f"r-t{number}", proposal.parameters, SUCCEEDED, 1.0))
 

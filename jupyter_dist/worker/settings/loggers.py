@@ -49,7 +49,8 @@ def _set_up(name: str, settings: Mapping[str, Any], load: Callable[[Any], Any]) 
         formatter = handler["formatter"]
         if isinstance(formatter, tuple):
             # The notebook has checked the format, or has asked not to.
-            made.setFormatter(logging.Formatter(*formatter, validate=False))
+            text, dates, style = formatter
+            made.setFormatter(logging.Formatter(text, dates, style, validate=False))
         elif formatter is not None:
             made.setFormatter(load(formatter))
         # A module beside the notebook makes its own handler when it is imported.
