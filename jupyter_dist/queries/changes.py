@@ -61,7 +61,9 @@ class RunChanges:
         for tail in itertools.islice(tails, _MAX_TAILS):
             along.setdefault(str(tail.get("id")), []).append(tail)
         with self._lock:
-            self._wanted = frozenset(sorted({str(name) for name in watched})[:_MAX_WATCHED])
+            # A page with very many live runs still hears of the list, from which it learns the rest.
+            names = sorted({str(name) for name in watched}, key=lambda name: (name != LIST, name))
+            self._wanted = frozenset(names[:_MAX_WATCHED])
             self._along = along
 
     @property
@@ -129,6 +131,7 @@ class _WatchedRun:
         self._log_at = 0.0
         self._along: dict[tuple[object, object], FollowedLog] = {}
         self._events: list[int] = []
+        self._points: list[int] = []
         self._shown = (0, 0)
         self._usage: list[int] = []
         self._usage_at = 0.0
@@ -170,7 +173,9 @@ class _WatchedRun:
         if not looked or state != self._state or self._begun():
             self._looked_at, self._state = now, state
             self._status = reader.status(self._folder)
-            size = rank_count(reader.job(self._folder), self._status)
+            job = reader.job(self._folder)
+            size = rank_count(job, self._status)
+            self._finds_metrics = bool(job.metrics)
             self._logs = AttemptLogs.of(self._folder, self._status.attempt, size)
             self._launchers = files.launchers(self._folder, self._status.attempt)
             self._about = _signature(self._folder.about)
@@ -195,6 +200,10 @@ class _WatchedRun:
         if events != self._events:
             self._events = events
             heard.refresh()
+        # `--metric` finds metrics in printed lines, which are in no event.
+        points = [*events, *(size for size, _ in log[2] if self._finds_metrics)]
+        if points != self._points:
+            self._points = points
             yield {"kind": "curves", "id": self._id}
         shown = (self._status.attempt, heard.shown.settle(ended=self._status.state.ended))
         if shown != self._shown and (shown[1] or self._shown[1]):

@@ -16,7 +16,7 @@ from ..folder import RunFolder
 from ..job import Job, rank_count
 from ..record import reader
 from ..record.scaling.measurement import Measurement, measure
-from ..text.format import count, duration, number
+from ..text.format import count, duration, exact, number
 from ..text.safe import clean, one_line
 from . import run_info
 from .answers.metrics import Curve
@@ -247,7 +247,7 @@ def _compare_metrics(found: Comparison, a: _Side, b: _Side) -> None:
         one, other = lines[0][name], lines[1][name]
         if not _common(one.by_step, other.by_step):
             continue
-        points = _points(name, one.by_step, other.by_step, lambda step: f"step {number(step)}")
+        points = _points(name, one.by_step, other.by_step, lambda step: f"step {exact(step)}")
         if not points:
             alike.append(one_line(name, 60))
         found.at_steps += points

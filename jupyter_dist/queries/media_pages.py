@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from ..errors import InputError
 from ..folder import RunFolder
-from ..job import rank_count
 from ..record import reader
 from ..record.outputs import rich_output
 from ..worker.output.media import form_of
@@ -150,7 +149,7 @@ def _shown(folder: RunFolder, attempt: int | None) -> tuple[int, RanksShown]:
     number = status.attempt if attempt is None else attempt
     if number not in (0, *folder.attempts()):
         raise InputError(f"run {folder.id} has no attempt {number}; it has {folder.attempts()}")
-    heard = said(folder, number, rank_count(reader.job(folder), status)).refresh_shown()
+    heard = said(folder, number, reader.rank_count_of(folder, status, number)).refresh_shown()
     heard.shown.settle(ended=status.state.ended or number < status.attempt)
     return number, heard.shown
 

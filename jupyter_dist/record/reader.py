@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ..errors import RunNotFound
 from ..folder import RankFolder, RunFolder
-from ..job import Job, RankState, State, Status
+from ..job import Job, RankState, State, Status, rank_count
 from ..worker.output.time_index import Times
 from . import stored_status
 from .logs.last_lines import last_bytes
@@ -35,6 +35,7 @@ __all__ = [
     "output",
     "parse_events",
     "parse_lines",
+    "rank_count_of",
     "ranks",
     "start_ticks",
     "status",
@@ -233,6 +234,17 @@ def ranks(folder: RunFolder, attempt: int) -> list[RankState]:
     if found.ranks and attempt == found.attempt:
         return list(found.ranks)
     return [RankState(rank) for rank in folder.ranks(attempt)]
+
+
+def rank_count_of(folder: RunFolder, found: Status, attempt: int) -> int:
+    """Return the number of ranks to show of an attempt. Raises RunNotFound.
+
+    An earlier attempt of an elastic run may have had more ranks than the current one.
+    """
+    size = rank_count(job(folder), found)
+    if attempt == found.attempt:
+        return size
+    return max(size, 1 + max(folder.ranks(attempt), default=-1))
 
 
 def output(folder: RunFolder, rank: int, attempt: int | None = None) -> bytes:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..errors import DistError
 from ..folder import RunFolder
-from ..job import Job, Status
+from ..job import Job, Status, rank_count
 from ..queries import media_pages
 from ..queries.answers.logs import LogLine
 from ..queries.answers.media import Display
@@ -59,14 +59,15 @@ def kept_displays(folder: RunFolder, job: Job, status: Status) -> Kept:
         return Kept("", False)
     try:
         page = media_pages.displays(folder, status.attempt, count=media_pages.MOST_PAGE)
-        drawing = Drawing(folder, job, status.attempt, page["start"])
+        size = rank_count(job, status)
+        drawing = Drawing(folder, job, status.attempt, size, page["start"])
         places = _places(page["displays"])
         parts = list(_in_order(drawing, places)) if places else []
     except DistError:
         return Kept("", False)
     for display in page["displays"]:
         placed = {place["rank"] for place in display.get("places", ())}
-        parts.append(drawing.row(_of_ranks(display, {*range(job.world_size)} - placed)))
+        parts.append(drawing.row(_of_ranks(display, {*range(size)} - placed)))
     parts += _media(drawing)
     if drawing.left_out:
         parts.append(f"<div>… {count(drawing.left_out, 'more display')}</div>")
@@ -161,4 +162,4 @@ class _Lines:
 
     def _text(self, line: LogLine) -> str:
         text = clean(line["text"], limit=_MOST_CHARS, colour=False)
-        return f"[{ranges(line.get('ranks', ()), 16)}] {text}" if self._drawing.job.world_size > 1 else text
+        return f"[{ranges(line.get('ranks', ()), 16)}] {text}" if self._drawing.ranks > 1 else text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..record.reader import Event
-from ..text.format import clock, number, size
+from ..text.format import clock, exact, number, size
 from ..text.progress_bar import Bar, behind
 
 __all__ = ["Progress"]
@@ -57,8 +57,9 @@ def _line(bars: dict[int, Bar], over: bool) -> str:
     rate = bar.rate()
     if bar.total:
         share = min(1.0, max(0.0, bar.share))
-        # Rounded down, so that 100 % means finished.
-        parts.append(f"{int(share * 100):3d}% {_bar(share)} {_amount(bar.n, bar)}/{_amount(bar.total, bar)}")
+        # Rounded down, so that 100 % means finished. Multiplied first: 100 * (29 / 100) is less than 29.
+        percent = min(100, max(0, int(100 * bar.n / bar.total)))
+        parts.append(f"{percent:3d}% {_bar(share)} {_amount(bar.n, bar)}/{_amount(bar.total, bar)}")
     else:
         parts.append(_amount(bar.n, bar))
     if rate is not None:
@@ -70,12 +71,12 @@ def _line(bars: dict[int, Bar], over: bool) -> str:
         parts.append(f" {bar.note}")
     fastest = max(other.n for other in bars.values() if other.loop == bar.loop)
     if fastest > bar.n:
-        parts.append(f" slowest is rank {slowest}, the fastest is at {number(fastest)}")
+        parts.append(f" slowest is rank {slowest}, the fastest is at {_amount(fastest, bar)}")
     return " ".join(parts)
 
 
 def _amount(value: float, bar: Bar) -> str:
-    return size(value) if bar.unit == _BYTES else number(value)
+    return size(value) if bar.unit == _BYTES else exact(value)
 
 
 def _bar(share: float) -> str:

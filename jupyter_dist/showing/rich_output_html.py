@@ -32,10 +32,10 @@ Shown = list[tuple[list[int], Exhibit]]
 
 
 class Drawing:
-    """Writer of displays as HTML, up to the size limit."""
+    """Writer of displays as HTML, up to the size limit. `ranks`: the number of ranks that are shown."""
 
-    def __init__(self, folder: RunFolder, job: Job, attempt: int, left_out: int) -> None:
-        self.folder, self.job, self.attempt = folder, job, attempt
+    def __init__(self, folder: RunFolder, job: Job, attempt: int, ranks: int, left_out: int) -> None:
+        self.folder, self.job, self.attempt, self.ranks = folder, job, attempt, ranks
         self.left_out = left_out
         self._used = 0
 
@@ -49,7 +49,7 @@ class Drawing:
                 self.left_out += 1
                 continue
             self._used += len(shown)
-            head = f'<div style="{_RANKS}">[{ranges(ranks, 30)}]</div>' if self.job.world_size != 1 else ""
+            head = f'<div style="{_RANKS}">[{ranges(ranks, 30)}]</div>' if self.ranks != 1 else ""
             cells.append(f'<div style="{_CELL}">{head}{shown}</div>')
         others = [rank for ranks, _ in exhibits[len(wanted) :] for rank in ranks]
         if others:

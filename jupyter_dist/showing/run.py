@@ -227,12 +227,12 @@ class Run:
         appears. The log file has all versions. By default the log is that of the newest attempt. Raises
         InputError if there is no such rank or attempt.
         """
-        known = self.folder.attempts()
+        known, status = self.folder.attempts(), self.status
         if attempt is None:
-            attempt = self.status.attempt
+            attempt = status.attempt
         elif attempt not in known:
             raise InputError(f"run {self.id} has no attempt {attempt}; it has {known}")
-        size = rank_count(self.job, self.status)
+        size = reader.rank_count_of(self.folder, status, attempt)
         if rank is None:
             return interleaved_log.interleaved(self.folder, range(size), attempt)
         if not 0 <= rank < size:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from ..job import State
 from ..text.fold import Entry, pick
 from ..text.safe import clean
+from ..text.terminal_width import cut
 from . import display as _display
 from . import frontends
 from .view import View
@@ -285,7 +286,8 @@ class PlainScreen:
         lines = [*bars, *view.progress.lines(), view.status_line(time.time())]
         if len(lines) == 2:
             lines = [" · ".join(lines)]
-        return "\n".join(clean(line, limit=width, colour=False) for line in lines)
+        # A line that wraps takes a row more than `_erased` removes.
+        return "\n".join(cut(clean(line, colour=False), width) for line in lines)
 
     def _write(self, text: str) -> None:
         if not text or self._gone:

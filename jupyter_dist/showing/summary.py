@@ -20,9 +20,10 @@ from ..record.failures.wording import what
 from ..record.outputs.results import alike, result_events
 from ..record.trials import search_of
 from ..text.fold import ranges
-from ..text.format import count, duration, number, signal_name, size
+from ..text.format import count, duration, exact, number, signal_name, size
 from ..text.safe import both_ends, one_line
 from ..text.svg import Curves, charts
+from ..text.terminal_width import padded, width
 from . import failure_report, scaling, summary_curves, trials
 from .kept_displays import kept_displays
 
@@ -327,14 +328,14 @@ def _last_values(name: str, curves: Curves) -> tuple[str, ...]:
     # The mean of a diverged rank stays nan, so that the user sees it.
     mean = sum(value / len(last) for value in last)
     between = f"{number(min(finite))} – {number(max(finite))}" if len(last) > 1 and finite else ""
-    return name, number(curves.step), number(mean), between, ranges(sorted(curves.last), 30)
+    return name, exact(curves.step), number(mean), between, ranges(sorted(curves.last), 30)
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the rows as lines, with columns two blanks apart. Columns without values are left out."""
     used = [i for i in range(len(rows[0])) if any(row[i] for row in rows[1:])]
-    widths = {i: max(len(row[i]) for row in rows) for i in used}
-    return ["  ".join(row[i].ljust(widths[i]) for i in used).rstrip() for row in rows]
+    widths = {i: max(width(row[i]) for row in rows) for i in used}
+    return ["  ".join(padded(row[i], widths[i]) for i in used).rstrip() for row in rows]
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator
 
 from ..errors import DistError
 from ..folder import RunFolder
-from ..job import rank_count
 from ..record import reader
 from ..record.metrics.common_step import departed
 from ..record.metrics.digest import Band, Digest, Metric
@@ -55,11 +54,11 @@ def curves(folder: RunFolder) -> dict[str, Curves]:
     """
     job = reader.job(folder)
     status = reader.status(folder)
-    ranks = rank_count(job, status)
     found: dict[str, list[Metric]] = {}
     newest: dict[str, int] = {}
     first: dict[str, tuple[int, float]] = {}
     for attempt in folder.attempts():
+        ranks = reader.rank_count_of(folder, status, attempt)
         digest = (
             _found_in_logs(folder, attempt, ranks) if job.metrics else _of_attempt(folder, attempt, ranks)
         )

@@ -6,7 +6,7 @@ import math
 import re
 import signal
 
-__all__ = ["clock", "count", "duration", "number", "parse_duration", "signal_name", "size"]
+__all__ = ["clock", "count", "duration", "exact", "number", "parse_duration", "signal_name", "size"]
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -64,6 +64,12 @@ def number(value: float) -> str:
     if math.isfinite(value) and value == int(value) and abs(value) < 1e6:
         return str(int(value))
     return f"{value:.4g}"
+
+
+def exact(value: float) -> str:
+    """Return a step or an amount. A whole number keeps all its digits: `1234567`."""
+    whole = math.isfinite(value) and value == int(value) and abs(value) < 1e15
+    return str(int(value)) if whole else number(value)
 
 
 def signal_name(code: int) -> str:

@@ -33,13 +33,17 @@ class Literal:
 
     def may_match(self, data: bytes) -> bool:
         """Return False only if no line of the data matches. The check is cheap."""
+        return self._may_match(pattern_search.shown(data, self._pattern))
+
+    def _may_match(self, data: bytes) -> bool:
         if self._bytes is None or self._needs_text(data):
             return not data.isascii() or any(letter in self._letters for letter in _FOLDED.lower() + _FOLDED)
         return self._bytes in (data if self._case else data.lower())
 
     def lines(self, data: bytes) -> list[int]:
         """Return the numbers of the lines that match. `data`: whole lines, each with its newline."""
-        if not self.may_match(data):
+        data = pattern_search.shown(data, self._pattern)
+        if not self._may_match(data):
             return []
         if self._bytes is None or self._needs_text(data):
             return [*pattern_search.lines(data.decode("utf-8", "replace"), self._pattern)]

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["compiled", "lines", "search", "whole_lines"]
+__all__ = ["compiled", "lines", "search", "shown", "whole_lines"]
 
 _CHUNK = 1 << 20
 _WITHIN_LINES = re.compile(
@@ -25,6 +25,8 @@ _WITHIN_LINES = re.compile(
 
 Such an expression can search many lines at once. Any other expression is matched line by line.
 """
+_ESCAPE = re.compile(rb"\x1b(?:\[[0-9:;<=>?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
+"""A colour or another control sequence, or the address of a link. No view shows them."""
 
 
 def compiled(query: str, *, regex: bool, case: bool) -> re.Pattern[str]:
@@ -35,6 +37,13 @@ def compiled(query: str, *, regex: bool, case: bool) -> re.Pattern[str]:
         return re.compile(query if regex else re.escape(query), flags)
 
 
+def shown(data: bytes, pattern: re.Pattern[str]) -> bytes:
+    """Return whole lines as a view shows them, without colours, unless the pattern names an escape."""
+    if b"\x1b" not in data or "\x1b" in pattern.pattern or r"\x1b" in pattern.pattern:
+        return data
+    return _ESCAPE.sub(b"", data)
+
+
 def search(chunks: Iterable[bytes], pattern: re.Pattern[str], *, limit: int, unfinished: bool) -> Any:
     """Return as JSON how many lines contain a match, and the numbers of the last `limit` of them.
 
@@ -42,7 +51,8 @@ def search(chunks: Iterable[bytes], pattern: re.Pattern[str], *, limit: int, unf
     """
     count, base = 0, 0
     hits: deque[int] = deque(maxlen=limit)
-    for text in _whole_texts(chunks, unfinished):
+    for data in whole_lines(chunks, unfinished):
+        text = shown(data, pattern).decode("utf-8", "replace")
         for line in lines(text, pattern):
             count += 1
             hits.append(base + line)
@@ -65,11 +75,6 @@ def whole_lines(chunks: Iterable[Any], unfinished: bool) -> Iterator[Any]:
         rest = [chunk[cut:]] if cut < len(chunk) else []
     if unfinished and rest:
         yield b"".join(rest) + b"\n"
-
-
-def _whole_texts(chunks: Iterable[bytes], unfinished: bool) -> Iterator[str]:
-    for data in whole_lines(chunks, unfinished):
-        yield data.decode("utf-8", "replace")
 
 
 def lines(text: str, pattern: re.Pattern[str]) -> Iterator[int]:
@@ -100,7 +105,8 @@ def _values(
 ) -> Iterator[tuple[int, str, str, str | None]]:
     """Yield the line's number, the pattern's name, and the texts of its groups for value and step."""
     known = [(name, re.compile(pattern)) for name, pattern in patterns.items()]
-    found = (line for text in _whole_texts(chunks, False) for line in text[:-1].split("\n"))
+    texts = (data.decode("utf-8", "replace") for data in whole_lines(chunks, False))
+    found = (line for text in texts for line in text[:-1].split("\n"))
     for number, line in enumerate(found):
         for name, pattern in known:
             for match in pattern.finditer(line):

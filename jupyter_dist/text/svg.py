@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .format import number
+from .format import exact, number
 
 __all__ = ["Curves", "Line", "Series", "chart", "charts", "lines"]
 
@@ -204,10 +204,10 @@ def _axes(scale: _Scale) -> str:
             "end",
             0.8,
         ),
-        _text(left, bottom + 14, number(scale.x0), "start", 0.8),
+        _text(left, bottom + 14, exact(scale.x0), "start", 0.8),
     ]
     if scale.x0 < scale.x1:
-        parts.append(_text(right, bottom + 14, number(scale.x1), "end", 0.8))
+        parts.append(_text(right, bottom + 14, exact(scale.x1), "end", 0.8))
     return "".join(parts)
 
 

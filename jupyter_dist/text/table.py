@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .safe import one_line
+from .terminal_width import padded, width
 
 __all__ = ["Message", "Table"]
 
@@ -42,9 +43,9 @@ class Table:
         if not self.rows:
             return self.empty
         lines = [self.columns, *self.rows]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
+        widths = [max(width(line[i]) for line in lines) for i in range(len(self.columns))]
         return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            "  ".join(padded(cell, room) for cell, room in zip(line, widths, strict=True)).rstrip()
             for line in lines
         )
 

@@ -3,7 +3,7 @@ import { Signal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 import { el, setAttribute, setText } from './run/dom';
 import { placeText } from './run/context';
-import { secondsLeft } from './run/progresstext';
+import { percentOf, secondsLeft } from './run/progresstext';
 import { translating } from './run/trans';
 import { ended, type IRunSummary } from './run/source';
 import type { RunsModel } from './model/runs';
@@ -58,13 +58,21 @@ export class StatusPill extends Widget {
 export function pillText(runs: readonly IRunSummary[], trans: IDistributed['trans']): string {
   const parts = [trans._n('%1 run', '%1 runs', runs.length)];
   const bars = runs.flatMap(({ progress }) =>
-    progress?.total ? [{ part: progress.n / progress.total, left: secondsLeft(progress) }] : []
+    progress?.total
+      ? [
+          {
+            part: progress.n / progress.total,
+            percent: percentOf(progress) ?? 0,
+            left: secondsLeft(progress)
+          }
+        ]
+      : []
   );
   // With one that says nothing of itself among them nobody can tell how far all are.
   if (bars.length && bars.length === runs.length) {
     bars.sort((a, b) => (b.left ?? Infinity) - (a.left ?? Infinity) || a.part - b.part);
     const [last] = bars;
-    parts.push(`${Math.floor(100 * Math.min(1, last.part))} %`);
+    parts.push(`${last.percent} %`);
     if (last.left !== null) {
       parts.push(rough(last.left, trans));
     }

@@ -76,6 +76,24 @@ def test_lines_that_several_ranks_printed_are_one_row_of_a_search(own_folders: P
         assert (found["count"], found["hits"]) == (len(hits), hits)
 
 
+def test_a_search_finds_what_is_shown_of_coloured_lines(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 2)
+    link = "\x1b]8;;http://host/31\x1b\\page\x1b]8;;\x1b\\"
+    for rank in range(2):
+        made.print(rank, f"\x1b[32mINFO\x1b[0m | \x1b[1;31mloss\x1b[0m of {rank}\n{link}\nplain 31\n", BEGAN)
+    made.end()
+    of: list[tuple[int | None, list[int]]] = [(None, [0, 1]), (0, [0])]
+    for rank, coloured in of:
+        plain = 3 if rank is None else 2
+        for regex in (False, True):
+            asked: Any = {"rank": rank, "regex": regex}
+            query = r"info \| LOSS" if regex else "info | LOSS"
+            assert queries.log_search(made.folder.id, query=query, **asked)["hits"] == coloured
+            assert queries.log_search(made.folder.id, query="31", **asked)["hits"] == [plain]
+        escapes = queries.log_search(made.folder.id, rank, query=r"\x1b\[1;31m", regex=True)
+        assert escapes["hits"] == coloured
+
+
 def test_a_search_ends_when_its_client_leaves(tmp_path: Path, wait_for: Callable[..., Any]) -> None:
     server = Server(tmp_path).start()
     try:

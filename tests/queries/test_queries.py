@@ -20,8 +20,8 @@ from PIL import Image
 
 from jupyter_dist import clusters, queries
 from jupyter_dist.errors import DistError, InputError, RunNotFound
-from jupyter_dist.folder import RunFolder
-from jupyter_dist.job import State
+from jupyter_dist.folder import RunFolder, make_attempt
+from jupyter_dist.job import RankState, State
 from jupyter_dist.manage import actions, cluster_edits
 from jupyter_dist.queries import changes, run_info
 from jupyter_dist.queries.answers.logs import LogLine, LogPage, SearchResult
@@ -29,6 +29,7 @@ from jupyter_dist.queries.logs import line_index, pages
 from jupyter_dist.queries.logs.folding import Part, fold
 from jupyter_dist.queries.logs.line_index import LineIndex
 from jupyter_dist.record.metrics import points
+from jupyter_dist.showing.run import Run
 from jupyter_dist.showing.summary import gather
 from jupyter_dist.text import pattern_process
 from jupyter_dist.worker import payload
@@ -292,6 +293,27 @@ def test_attempts_have_their_own_logs(make: Callable[..., RunMaker]) -> None:
     assert earlier["complete"] is True
     with pytest.raises(InputError, match="no attempt 5"):
         queries.log_page(run.folder.id, 0, 5)
+
+
+def test_an_earlier_attempt_had_more_ranks(make: Callable[..., RunMaker]) -> None:
+    """An elastic run grows beyond its first number of ranks, and a restart begins with that number again."""
+    run = make(2)
+    ranks = tuple(RankState(rank, State.RUNNING, host="node1", started=BEGAN) for rank in range(4))
+    make_attempt(run.folder, 0, len(ranks))
+    run.write(ranks=ranks)
+    for rank in range(len(ranks)):
+        run.print(rank, f"rank {rank}\n", BEGAN + rank)
+        run.metric(rank, 0, {"loss": rank})
+    run.next_attempt()
+    first = queries.log_page(run.folder.id, attempt=0)
+    assert [line["text"] for line in first["lines"]] == [f"rank {rank}" for rank in range(4)]
+    assert [line["text"] for line in queries.log_page(run.folder.id, 3, 0)["lines"]] == ["rank 3"]
+    with pytest.raises(InputError, match="has ranks 0 to 1, not 3"):
+        queries.log_page(run.folder.id, 3)
+    (loss,) = queries.curves(run.folder.id, attempt=0)["curves"]
+    assert [rank["values"] for rank in loss["ranks"]] == [[0], [1], [2], [3]]
+    assert Run(run.folder).log(attempt=0) == "".join(f"[{rank}] rank {rank}\n" for rank in range(4))
+    assert len(gather(run.folder).curves["loss"].series) == 4
 
 
 def test_download(make: Callable[..., RunMaker]) -> None:
@@ -597,6 +619,15 @@ def test_watch_tells_what_changed(make: Callable[..., RunMaker], wait_for: Calla
     assert watch.idle
 
 
+def test_watch_tells_of_metrics_in_printed_lines(make: Callable[..., RunMaker]) -> None:
+    run = make(metrics={"acc": r"acc=([0-9.]+)"})
+    watch: Any = queries.RunChanges([run.folder.id])
+    watch.poll()
+    run.print(1, "acc=0.5\n", BEGAN + 1)
+    assert kinds(watch.poll()) == ["log", "curves"]
+    assert kinds(watch.poll()) == []
+
+
 def test_who_hears_of_an_end_has_heard_of_every_line(
     make: Callable[..., RunMaker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -633,6 +664,15 @@ def test_rows_are_read_while_others_are_added(make: Callable[..., RunMaker]) -> 
     columns.begin_group(True)
     assert [row.data for row in index.rows(columns, 0, 9)] == [b"one"]
     assert [*index.text(columns)] == [b"one\n"]
+
+
+def test_the_list_is_watched_beside_very_many_runs(
+    make: Callable[..., RunMaker],
+) -> None:
+    watch: Any = queries.RunChanges([*(f"20260101-000000-{number:04x}" for number in range(300)), "runs"])
+    watch.poll()
+    make()
+    assert "runs" in kinds(watch.poll())
 
 
 def test_watch_the_list(make: Callable[..., RunMaker], wait_for: Callable[..., Any]) -> None:

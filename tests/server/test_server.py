@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -178,6 +179,10 @@ def test_a_run_and_its_log(server: Server) -> None:
     ]
     hits = server.call("GET", f"/runs/{run.folder.id}/log/search?query=RANK+.&regex=true").json
     assert hits == {"count": 2, "hits": [1, 2], "truncated": False}
+    for query, lines in ((" 1", [2]), ("1 ", [2]), (" ", [1, 2])):
+        asked = urllib.parse.urlencode({"query": query})
+        hits = server.call("GET", f"/runs/{run.folder.id}/log/search?{asked}").json
+        assert hits == {"count": len(lines), "hits": lines, "truncated": False}, query
     for bad in ("count=0", "rank=2", "rank=x", "attempt=7"):
         assert server.call("GET", f"/runs/{run.folder.id}/log?{bad}").status == 400, bad
     wrong = server.call("GET", f"/runs/{run.folder.id}/log/search?query=(&regex=1")

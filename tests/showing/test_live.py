@@ -168,6 +168,15 @@ def test_progress_events_make_one_line_for_all_ranks(own_folders: Path) -> None:
     )
 
 
+def test_progress_is_rounded_down_from_what_is_done() -> None:
+    """In floats, 100 * (29 / 100) is less than 29."""
+    progress = Progress()
+    for n in range(101):
+        bar = {"id": 0, "n": n, "total": 100, "desc": ""}
+        progress.feed(reader.Event(0, 0, n, float(n), "progress", bar))
+        assert progress.lines()[0].startswith(f"{n:3d}% ")
+
+
 def test_progress_forgets_old_bars_and_survives_nonsense(own_folders: Path) -> None:
     progress = Progress()
     for number in range(1000):
@@ -187,6 +196,16 @@ def test_progress_forgets_old_bars_and_survives_nonsense(own_folders: Path) -> N
         progress.feed(reader.Event(0, 0, number, float("nan") if number == 5 else 2000.0, "progress", data))
     assert 1 <= len(progress.lines()) <= 3
     assert all(line.isprintable() for line in progress.lines())
+
+
+def test_progress_counts_with_all_digits() -> None:
+    progress = Progress()
+    for rank in range(2):
+        bar = {"id": 0, "n": 1_234_567 + rank, "total": 2_000_000, "desc": ""}
+        progress.feed(reader.Event(rank, 0, 0, BEGAN, "progress", bar))
+    (line,) = progress.lines()
+    assert "1234567/2000000" in line
+    assert line.endswith("the fastest is at 1234568")
 
 
 def test_a_new_attempt_is_marked_and_nothing_folds_across_it(own_folders: Path) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from IPython.lib.pretty import pretty
 
-from jupyter_dist.job import State
+from jupyter_dist.folder import make_attempt
+from jupyter_dist.job import RankState, State
 from jupyter_dist.showing.run import Run
 from tests.rigs.failed_runs import failed
 from tests.rigs.run_maker import BEGAN, RunMaker
@@ -41,6 +42,15 @@ def test_the_summary_is_one_table(own_folders: Path) -> None:
         "",
         f"logs: {made.folder.path}/attempts/0/ranks/*/output.log",
     ]
+
+
+def test_a_step_keeps_all_its_digits(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1)
+    for step in (1_234_566, 1_234_567):
+        made.metric(0, step, {"loss": 0.5})
+    made.end()
+    assert "loss    1234567  0.5" in summary(made)
+    assert ">1234566</text>" in (Run(made.folder)._repr_html_() or "")
 
 
 def test_both_ends_of_a_range_have_a_unit_if_their_units_differ(own_folders: Path) -> None:
@@ -194,3 +204,17 @@ def test_the_html_stays_small_whatever_there_is(own_folders: Path) -> None:
     checker = _Checker()
     checker.feed(html)
     assert checker.open == []
+
+
+def test_a_saved_notebook_keeps_the_displays_of_ranks_that_joined(own_folders: Path) -> None:
+    """An elastic run may have more ranks than it began with."""
+    made = RunMaker(own_folders, 1)
+    make_attempt(made.folder, 0, 2)
+    made.write(ranks=tuple(RankState(rank, State.RUNNING, host="node1", started=BEGAN) for rank in range(2)))
+    for rank in range(2):
+        made.event(rank, "display", BEGAN, data={"text/html": {"text": f"<b>of {rank}</b>"}}, result=True)
+    made.end()
+    html = Run(made.folder)._repr_html_() or ""
+    assert "<b>of 0</b>" in html
+    assert "[1] show something else" in html
+    assert "[0]</div>" in html

@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from ...errors import DistError, InputError
 from ...folder import RunFolder
-from ...job import Status, rank_count
+from ...job import Status
 from ...record import reader
 from ...text import literal_search as _literal
 from ...text import pattern_process
@@ -133,14 +133,14 @@ def opened(
     if rank is not None and launcher is not None:
         raise InputError(f"either a rank or a launcher can be asked for, got {rank} and {launcher[:80]!r}")
     status = reader.status(folder)  # read before the logs: if it is final, they are complete
-    size = rank_count(reader.job(folder), status)
-    if rank is not None and not 0 <= rank < size:
-        known = "rank 0" if size == 1 else f"ranks 0 to {size - 1}"
-        raise InputError(f"run {folder.id} has {known}, not {rank}")
     if attempt is None:
         attempt = status.attempt
     elif attempt not in folder.attempts():
         raise InputError(f"run {folder.id} has no attempt {attempt}; it has {folder.attempts()}")
+    size = reader.rank_count_of(folder, status, attempt)
+    if rank is not None and not 0 <= rank < size:
+        known = "rank 0" if size == 1 else f"ranks 0 to {size - 1}"
+        raise InputError(f"run {folder.id} has {known}, not {rank}")
     return AttemptLogs.of(folder, attempt, size), status
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...folder import RankFolder, RunFolder
-from ...job import Status, rank_count
+from ...job import Status
 from ...record import reader
 from ...record.growing_file import GrowingFile
 from ...record.metrics.common_step import RecentPoints, departed
@@ -49,7 +49,9 @@ class _Metrics:
     def __init__(self, folder: RunFolder, attempt: int) -> None:
         job = reader.job(folder)
         self.lock = threading.Lock()
-        self.world_size = 0
+        self.attempt, self.world_size = attempt, 0
+        self.is_over = False
+        """Whether the attempt was over when its ranks were counted last."""
         self.series: dict[str, dict[int, Series]] = {}
         self.bands: dict[str, BandSums] = {}
         self.recent: dict[str, RecentPoints] = {}
@@ -57,7 +59,7 @@ class _Metrics:
         self.problem: str | None = None
         """Why `--metric` finds no more."""
         self._patterns = job.metrics
-        self._folder, self._attempt = folder, attempt
+        self._folder = folder
         self._ranks: list[RankFolder] = []
         self._events: list[GrowingFile] = []
         self._logs: list[LineIndex] = []
@@ -66,7 +68,7 @@ class _Metrics:
     def grow(self, world_size: int) -> None:
         """Read this many ranks from now on. An elastic run may gain ranks."""
         for rank in range(self.world_size, world_size):
-            place = self._folder.rank(self._attempt, rank)
+            place = self._folder.rank(self.attempt, rank)
             self._ranks.append(place)
             self._events.append(GrowingFile(place.events))
             if self._patterns:
@@ -309,7 +311,9 @@ def refresh(
 
 
 def _extend(metrics: _Metrics, folder: RunFolder, status: Status) -> None:
-    metrics.grow(rank_count(reader.job(folder), status))
+    if not metrics.is_over:
+        metrics.grow(reader.rank_count_of(folder, status, metrics.attempt))
+        metrics.is_over = metrics.attempt < status.attempt
     metrics.refresh()
 
 

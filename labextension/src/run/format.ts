@@ -32,8 +32,9 @@ export function clock(epoch_s: number): string {
 export function bytes(count: number): string {
   let value = count;
   for (const unit of ['B', 'kB', 'MB', 'GB']) {
-    if (value < 1000) {
-      return `${unit === 'B' ? value : value.toPrecision(3)} ${unit}`;
+    // With three digits more than that would be 1.00e+3.
+    if (value < 999.5) {
+      return `${unit === 'B' ? Math.round(value) : value.toPrecision(3)} ${unit}`;
     }
     value /= 1000;
   }
@@ -56,9 +57,11 @@ export function rate(perSecond: number): string {
   return perSecond >= 100 ? perSecond.toFixed(0) : String(Number(perSecond.toPrecision(3)));
 }
 
-/** `1,234,567`: the same in every locale, as the log's numbers are. */
+/** `1,234,567`, and of a part three digits: the same in every locale, as the log's numbers are. */
 export function count(n: number): string {
-  return String(n).replace(/\B(?=(\d{3})+$)/g, ',');
+  const [whole, part] = String(Number(n.toFixed(3))).split('.');
+  const shown = whole.replace(/\B(?=(\d{3})+$)/g, ',');
+  return part === undefined ? shown : `${shown}.${part}`;
 }
 
 /** Ranks as ranges: [0,1,2,5] is `0-2,5`. */

@@ -10,6 +10,8 @@ const UNSETTLED = 64;
 const UNFINISHED = 8;
 
 const SHORT_MS = 10;
+/** A page that could not be read is not asked for again before. */
+const AGAIN_MS = 2000;
 
 /** A line, which may stand among others than its neighbours: `number` is its own then, and `n` its row. */
 export interface IRowLine extends ILogLine {
@@ -27,6 +29,8 @@ export class LogPages {
   private readonly _pages = new Map<number, (IRowLine | undefined)[]>();
   private readonly _pending = new Set<number>();
   private readonly _stale = new Set<number>();
+  /** Pages that could not be read a moment ago. Each drawing would ask for them again. */
+  private readonly _failed = new Set<number>();
   private _tailing = false;
   private _tailAgain = false;
   private _closed = false;
@@ -70,7 +74,9 @@ export class LogPages {
       }
       if (missing) {
         whole = false;
-        void this._load(page);
+        if (!this._failed.has(page)) {
+          void this._load(page);
+        }
       }
     }
     return whole;
@@ -154,6 +160,7 @@ export class LogPages {
     this._age++;
     this._pages.clear();
     this._stale.clear();
+    this._failed.clear();
     this.total = 0;
     this._unfinished = [];
     this.complete = false;
@@ -174,10 +181,23 @@ export class LogPages {
     try {
       this._take(await this._fetch(page * PAGE, PAGE), age, came);
     } catch (error) {
+      if (age === this._age) {
+        this._askLater(page);
+      }
       this._fail(error);
     } finally {
       this._pending.delete(page);
     }
+  }
+
+  private _askLater(page: number): void {
+    this._stale.add(page);
+    this._failed.add(page);
+    setTimeout(() => {
+      if (this._failed.delete(page) && !this._closed) {
+        this._changed(); // what is in sight is asked for again
+      }
+    }, AGAIN_MS);
   }
 
   private _take(answer: ILogPage, age: number, came: number): void {

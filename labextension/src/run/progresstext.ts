@@ -3,6 +3,12 @@ import { bytes, count, duration, rate } from './format';
 import type { IProgress } from './source';
 import type { Trans } from './trans';
 
+/** How many percent of a bar are done, rounded down, so that 100 means finished. Null without a total. */
+export function percentOf({ n, total }: IProgress): number | null {
+  // Multiplied first: 100 * (29 / 100) is less than 29.
+  return total ? Math.floor(Math.min(100, Math.max(0, (100 * n) / total))) : null;
+}
+
 /** How long a bar still takes; null where nobody knows. */
 export function secondsLeft({ n, total, rate: perSecond }: IProgress): number | null {
   return total !== null && perSecond ? Math.ceil(Math.max(0, total - n) / perSecond) : null;

@@ -47,9 +47,12 @@ export class RankChoice {
     );
   }
 
-  /** The same as they are asked for. Of a few ranks all points are there, and a click shows them at once. */
+  /** The same as they are asked for. Of a few ranks all points are there, and a click shows them at once.
+   *
+   * They are named, because the attempt may have had more ranks before. */
   get asked(): string | undefined {
-    return this._size > LINES ? ranges([...this.ranks]) || undefined : undefined;
+    const all = Array.from({ length: this._size }, (_, rank) => rank);
+    return ranges(this._size > LINES ? [...this.ranks] : all) || undefined;
   }
 
   update(size: number): void {
@@ -57,7 +60,8 @@ export class RankChoice {
       return;
     }
     const typed = this._size > CHIPS && size > CHIPS;
-    if (this._size <= LINES) {
+    // Of few ranks there is no button for the band, so each has its line.
+    if (this._size <= LINES || size <= LINES) {
       this._band = size > LINES;
     }
     this._size = size;

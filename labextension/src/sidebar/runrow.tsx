@@ -4,7 +4,7 @@ import { closeIcon, deleteIcon, type LabIcon, stopIcon } from '@jupyterlab/ui-co
 import * as React from 'react';
 import { isComposing } from '../run/keys';
 import { placeText } from '../run/context';
-import { secondsLeft } from '../run/progresstext';
+import { percentOf, secondsLeft } from '../run/progresstext';
 import { translating } from '../run/trans';
 import { ended, type IRunSummary } from '../run/source';
 import { duration } from '../run/format';
@@ -12,7 +12,6 @@ import {
   age,
   basename,
   elapsed,
-  fraction,
   ProgressBar,
   StateMark,
   stateName,
@@ -188,10 +187,10 @@ function statusText(
   if (run.stall) {
     return trans.__('stalled');
   }
-  const done = fraction(run.progress);
+  const done = run.progress && percentOf(run.progress);
   if (done !== null && run.progress) {
     const left = secondsLeft(run.progress);
-    const percent = trans.__('%1 %', Math.floor(done * 100));
+    const percent = trans.__('%1 %', done);
     return left === null ? percent : trans.__('%1, %2 left', percent, duration(left));
   }
   if (run.progress) {

@@ -166,4 +166,28 @@ describe('the pages of a log', () => {
     await pages.tail(10);
     expect(pages.error).toBeNull();
   });
+
+  it('ask again for a page that cannot be read, but not at each drawing', async () => {
+    vi.useFakeTimers();
+    try {
+      const { source, pages, changed } = make(1000);
+      await pages.tail(200);
+      const frame = () => void setTimeout(() => pages.ensure(0, 30), 16); // a list is drawn anew
+      changed.mockImplementation(frame);
+      const read = source.logPage.bind(source);
+      let asked = 0;
+      source.logPage = () => {
+        asked++;
+        return Promise.reject(new Error('The run was removed.'));
+      };
+      pages.ensure(0, 30);
+      await vi.advanceTimersByTimeAsync(1000);
+      expect([asked, pages.error]).toEqual([1, 'The run was removed.']);
+      source.logPage = read;
+      await vi.advanceTimersByTimeAsync(2000);
+      expect([pages.line(0)?.text, pages.error]).toEqual(['line 0', null]);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
 });

@@ -88,7 +88,12 @@ describe('texts', () => {
 
   it('counts and measures', () => {
     expect(count(1234567)).toBe('1,234,567');
+    expect(count(0.1 + 0.2)).toBe('0.3');
+    expect(count(1234.56789)).toBe('1,234.568');
     expect(bytes(999)).toBe('999 B');
+    expect(bytes(512.3333)).toBe('512 B');
+    expect(bytes(999_400)).toBe('999 kB');
+    expect(bytes(999_600)).toBe('1.00 MB');
     expect(bytes(1_500_000)).toBe('1.50 MB');
   });
 

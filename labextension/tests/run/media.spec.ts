@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { framed } from '../../src/run/bundles';
 import type { IContext } from '../../src/run/context';
 import { Media } from '../../src/run/media';
-import { progressText } from '../../src/run/progresstext';
+import { percentOf, progressText } from '../../src/run/progresstext';
 import { resultsNode } from '../../src/run/results';
 import type { IContent, IMediaSeries, IResult } from '../../src/run/source';
 import { english } from '../../src/run/trans';
@@ -214,5 +214,12 @@ describe('a bar', () => {
       '1/4 · 0.5 file/s · 6.0 s left'
     );
     expect(progressText(bar, english, true)).toBe('data 2,000,000/4,000,000');
+  });
+
+  it('has as many percent as are done, and 100 only at its end', () => {
+    const percents = [0, 29, 57, 99.9, 100].map(n => percentOf({ ...bar, n, total: 100 }));
+    expect(percents).toEqual([0, 29, 57, 99, 100]);
+    expect(percentOf({ ...bar, n: 5, total: 4 })).toBe(100);
+    expect(percentOf({ ...bar, total: null })).toBeNull();
   });
 });

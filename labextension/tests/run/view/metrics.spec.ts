@@ -113,6 +113,19 @@ describe('the metrics', () => {
     expect(lines()).toBe(8);
   });
 
+  it('have a line for each rank again when a restart leaves few ranks', async () => {
+    const source = new FakeSource(runInfo(8));
+    source.curveList = [curve(8)];
+    const node = await show(source);
+    await vi.waitFor(() => expect(plots.alive).toBe(1));
+    source.curveList = [curve(2)];
+    source.tell({ kind: 'run', run: runInfo(2, 'running', { attempt: 1 }) });
+    const pressed = () =>
+      all(node, '.jpd-rank-toggles button').map(one => one.getAttribute('aria-pressed'));
+    await vi.waitFor(() => expect((plots.data.at(-1) as unknown[]).length - 1).toBe(2));
+    expect(pressed()).toEqual(['true', 'true']);
+  });
+
   it('go over all attempts, and say where each begins', async () => {
     const source = new FakeSource(runInfo(1));
     source.curveList = [{ ...curve(1), attempts: [{ attempt: 1, step: 6 }] }];
