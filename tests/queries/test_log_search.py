@@ -82,15 +82,14 @@ def test_a_search_finds_what_is_shown_of_coloured_lines(own_folders: Path) -> No
     for rank in range(2):
         made.print(rank, f"\x1b[32mINFO\x1b[0m | \x1b[1;31mloss\x1b[0m of {rank}\n{link}\nplain 31\n", BEGAN)
     made.end()
-    of: list[tuple[int | None, list[int]]] = [(None, [0, 1]), (0, [0])]
-    for rank, coloured in of:
-        plain = 3 if rank is None else 2
+    for only, coloured in ((None, [0, 1]), (0, [0])):
+        plain = 3 if only is None else 2
         for regex in (False, True):
-            asked: Any = {"rank": rank, "regex": regex}
+            asked: Any = {"rank": only, "regex": regex}
             query = r"info \| LOSS" if regex else "info | LOSS"
             assert queries.log_search(made.folder.id, query=query, **asked)["hits"] == coloured
             assert queries.log_search(made.folder.id, query="31", **asked)["hits"] == [plain]
-        escapes = queries.log_search(made.folder.id, rank, query=r"\x1b\[1;31m", regex=True)
+        escapes = queries.log_search(made.folder.id, only, query=r"\x1b\[1;31m", regex=True)
         assert escapes["hits"] == coloured
 
 
