@@ -97,7 +97,13 @@ def wait_or_stop(
         if is_over(seen):
             return seen
         if late:
-            stop()
+            try:
+                stop()
+            except LaunchError:
+                # A platform refuses to stop a job that has ended since the last look.
+                if is_over(seen := look()):
+                    return seen
+                raise
             try:
                 return look()
             except DistError as error:

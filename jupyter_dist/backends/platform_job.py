@@ -212,7 +212,9 @@ class PlatformJob(Generic[_View]):
             cost = self._client.so_far(seen) if poll.state is State.RUNNING else None
             return poll if cost is None else _telling(poll, poll.detail, cost)
         if seen.ended is not None:
-            return dataclasses.replace(poll, state=State.FAILED, detail=seen.ended, final=seen.final)
+            # A job that somebody has stopped before its hosts ran must not be followed by another one.
+            state = State.STOPPED if seen.stopped else State.FAILED
+            return dataclasses.replace(poll, state=state, detail=seen.ended, final=seen.final or seen.stopped)
         return _telling(poll, f"{seen.called} {seen.waits_for}", poll.detail, f"see {seen.page}")
 
     def stop(self, job: Job, folder: RunFolder, handle: Handle, *, kill: bool) -> None:

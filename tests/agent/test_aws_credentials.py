@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from jupyter_dist.agent.stores.aws_credentials import Credentials, endpoint_of
+from jupyter_dist.agent.stores.s3_store import S3Store
 from jupyter_dist.agent.stores.store import DeniedError, StoreError
 
 ROLE = "arn:aws:iam::123456789012:role/trainer"
@@ -205,3 +206,14 @@ def test_where_a_service_is_asked() -> None:
     environ = {"AWS_ENDPOINT_URL": "http://all:1/", "AWS_ENDPOINT_URL_S3": "http://s3:2"}
     assert endpoint_of("sts", environ) == "http://all:1"
     assert endpoint_of("s3", environ) == "http://s3:2"
+
+
+@pytest.mark.parametrize(
+    ("region", "partition"), [("eu-west-1", "aws"), ("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")]
+)
+def test_the_policy_that_a_host_lacks_is_of_its_partition(region: str, partition: str) -> None:
+    """IAM accepts no ARNs of another one."""
+    told = S3Store("mail", "runs", {"AWS_REGION": region})._denied("PUT", "runs/x")
+    assert f"is not allowed s3:PutObject on arn:{partition}:s3:::mail/runs/x" in told
+    (statement,) = (json.loads(part) for part in told.partition("Its policy needs: ")[2:])
+    assert statement["Resource"] == [f"arn:{partition}:s3:::mail", f"arn:{partition}:s3:::mail/runs/*"]

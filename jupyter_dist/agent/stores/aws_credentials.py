@@ -25,7 +25,7 @@ from xml.etree import ElementTree
 
 from .store import EARLY_S, DeniedError, StoreError, body_of
 
-__all__ = ["Credentials", "endpoint_of", "region_of"]
+__all__ = ["Credentials", "endpoint_of", "partition_of", "region_of"]
 
 _NONE_S = 10.0
 """Seconds until the next search if the host has no credentials."""
@@ -38,6 +38,16 @@ _near = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 def region_of(environ: Mapping[str, str]) -> str:
     return environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+
+
+def partition_of(region: str) -> str:
+    """Return the partition of a region, as in ARNs.
+
+    https://docs.aws.amazon.com/IAM/latest/UserGuide/reference-arns.html
+    """
+    if region.startswith("us-gov-"):
+        return "aws-us-gov"
+    return "aws-cn" if region.startswith("cn-") else "aws"
 
 
 def endpoint_of(service: str, environ: Mapping[str, str]) -> str:

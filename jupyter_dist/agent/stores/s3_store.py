@@ -12,10 +12,12 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import BinaryIO
 
-from .aws_credentials import Credentials, endpoint_of, region_of
+from .aws_credentials import Credentials, endpoint_of, partition_of, region_of
 from .store import DeniedError, StoreError, body_of, exchange, listing
 
 __all__ = ["S3Store", "signed"]
+
+_OF_REGION = re.compile(r"<Code>(PermanentRedirect|TemporaryRedirect|AuthorizationHeaderMalformed)</Code>")
 
 
 class S3Store:
@@ -26,10 +28,14 @@ class S3Store:
 
     def __init__(self, bucket: str, prefix: str, environ: Mapping[str, str]) -> None:
         self._credentials = Credentials(environ)
-        # The bucket is in the path, which all S3-compatible stores accept.
-        self._base = f"{endpoint_of('s3', environ)}/{bucket}"
+        self._environ, self._bucket, self._has_moved = environ, bucket, False
         self._prefix = f"{prefix}/" if prefix else ""
-        self._region = region_of(environ)
+        self._use(region_of(environ))
+
+    def _use(self, region: str) -> None:
+        self._region = region
+        # The bucket is in the path, which all S3-compatible stores accept.
+        self._base = f"{endpoint_of('s3', {**self._environ, 'AWS_REGION': region})}/{self._bucket}"
 
     def put(self, name: str, data: bytes) -> None:
         self._ask("PUT", self._prefix + name, data=data)
@@ -75,6 +81,11 @@ class S3Store:
             return exchange(method, url, headers, data, into)
         except urllib.error.HTTPError as error:
             told = body_of(error)
+            region = _region_in(error, told)
+            if region is not None and region != self._region and not self._has_moved:
+                self._has_moved = True
+                self._use(region)
+                return self._ask(method, name, query=query, data=data, into=into)
             if error.code == 404 and method != "PUT" and "NoSuchBucket" not in told:
                 return None
             code = re.search(r"<Code>(.*?)</Code>", told)
@@ -91,13 +102,25 @@ class S3Store:
         """
         listing = method == "GET" and not name
         action = "ListBucket" if listing else f"{ {'GET': 'Get', 'PUT': 'Put'}.get(method, 'Delete') }Object"
-        arn = f"arn:aws:s3:::{self._base.rpartition('/')[2]}"
+        arn = f"arn:{partition_of(self._region)}:s3:::{self._base.rpartition('/')[2]}"
         actions = [f"s3:{each}" for each in ("GetObject", "PutObject", "DeleteObject", "ListBucket")]
         statement = {"Effect": "Allow", "Action": actions, "Resource": [arn, f"{arn}/{self._prefix}*"]}
         return (
             f"this host's role is not allowed s3:{action} on {arn}/{name}. Its policy needs: "
             f"{json.dumps(statement)}"
         )
+
+
+def _region_in(error: urllib.error.HTTPError, told: str) -> str | None:
+    """Return the region of the bucket, if S3 refuses a request because the bucket is in another region.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
+    """
+    if error.code not in (301, 307, 400) or not _OF_REGION.search(told):
+        return None
+    found = re.search(r"<Region>(.*?)</Region>", told)
+    region = error.headers.get("x-amz-bucket-region") or (found[1] if found else "")
+    return region if re.fullmatch(r"[a-z0-9-]+", region) else None
 
 
 def signed(

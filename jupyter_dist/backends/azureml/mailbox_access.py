@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import threading
 import urllib.parse
+from collections.abc import Mapping
 from typing import Any
 
 from ...agent.stores.blob_store import container_of
@@ -24,6 +25,8 @@ __all__ = ["LIFE", "MailboxAccess", "life_of"]
 _FOLDER = "jupyter-dist"
 LIFE = datetime.timedelta(days=7)
 """Lifetime of a signature: the longest that a user's own right allows."""
+_SKEW = datetime.timedelta(minutes=15)
+"""Largest difference between this machine's clock and Azure's for which a user's own signature is valid."""
 _RIGHTS = "rcwdl"
 
 
@@ -42,6 +45,15 @@ def life_of(signature: str) -> float | None:
     if until.tzinfo is None:
         until = until.replace(tzinfo=datetime.timezone.utc)
     return (until - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
+
+
+def _life(secrets: Mapping[str, Any]) -> datetime.timedelta:
+    """Return the lifetime of a signature that this machine makes.
+
+    Azure refuses a user's own key that expires more than seven days after Azure's present time.
+    https://learn.microsoft.com/rest/api/storageservices/get-user-delegation-key
+    """
+    return LIFE if secrets.get("key") else LIFE - _SKEW
 
 
 class MailboxAccess:
@@ -77,13 +89,14 @@ class MailboxAccess:
         about, secrets = self._datastore(), self._keys()
         if "sasToken" in secrets:
             return str(secrets["sasToken"]).lstrip("?")
-        until = datetime.datetime.now(datetime.timezone.utc) + LIFE
+        now = datetime.datetime.now(datetime.timezone.utc)
+        until = now + _life(secrets)
         by: dict[str, Any] = {"account_key": secrets.get("key")}
         if not by["account_key"]:
             service = container_of(self.url())[0].rpartition("/")[0]
             try:
                 client = BlobServiceClient(service, credential=self.workspace.credential())
-                by = {"user_delegation_key": client.get_user_delegation_key(None, until)}
+                by = {"user_delegation_key": client.get_user_delegation_key(now - _SKEW, until)}
             except HttpResponseError as error:
                 raise LaunchError(
                     f"the datastore {self._name!r} has no key, and you may not sign for its hosts: "
@@ -104,7 +117,7 @@ class MailboxAccess:
         Blocks. Raises DistError.
         """
         secrets = self._keys()
-        return life_of(str(secrets["sasToken"])) if "sasToken" in secrets else LIFE.total_seconds()
+        return life_of(str(secrets["sasToken"])) if "sasToken" in secrets else _life(secrets).total_seconds()
 
     def _credential(self) -> Any:
         """Return new credentials after the store has rejected the earlier ones.

@@ -32,11 +32,22 @@ _CODES_VERSION, _JOBS_VERSION, _VERSION = "2023-04-01", "2025-01-01-preview", "2
 _SWEEPS_VERSION, _ENVIRONMENTS_VERSION = "2024-01-01-preview", "2023-04-01-preview"
 """API versions of Azure's own SDK for the same requests (tests/golden/azureml_requests.json)."""
 _CLOUDS = {
-    "AzureCloud": ("https://management.azure.com", "https://ml.azure.com"),
-    "AzureChinaCloud": ("https://management.chinacloudapi.cn", "https://ml.azure.cn"),
-    "AzureUSGovernment": ("https://management.usgovcloudapi.net", "https://ml.azure.us"),
+    "AzureCloud": ("https://management.azure.com", "https://ml.azure.com", "login.microsoftonline.com"),
+    "AzureChinaCloud": (
+        "https://management.chinacloudapi.cn",
+        "https://ml.azure.cn",
+        "login.chinacloudapi.cn",
+    ),
+    "AzureUSGovernment": (
+        "https://management.usgovcloudapi.net",
+        "https://ml.azure.us",
+        "login.microsoftonline.us",
+    ),
 }
-"""Azure's resource manager and the studio, by the values of AZUREML_CURRENT_CLOUD."""
+"""Azure's resource manager, the studio and the sign-in, by the values of AZUREML_CURRENT_CLOUD.
+
+https://learn.microsoft.com/python/api/azure-identity/azure.identity.azureauthorityhosts
+"""
 
 
 class NotAllowed(LaunchError):
@@ -104,7 +115,7 @@ class MlWorkspace:
         cloud = os.environ.get("AZUREML_CURRENT_CLOUD") or "AzureCloud"
         if cloud not in _CLOUDS:
             raise InputError(f"AZUREML_CURRENT_CLOUD is one of {', '.join(_CLOUDS)}, and it is {cloud!r:.80}")
-        manager, self.studio = _CLOUDS[cloud]
+        manager, self.studio, self._authority = _CLOUDS[cloud]
         self._scope = f"{manager}/.default"
         # Azure's own SDK uses this variable to select another service.
         self._manager = os.environ.get("AZUREML_DEV_URL_MFE") or manager
@@ -119,7 +130,8 @@ class MlWorkspace:
             if self._credential is None:
                 from azure.identity import DefaultAzureCredential
 
-                self._credential = DefaultAzureCredential()
+                authority = os.environ.get("AZURE_AUTHORITY_HOST") or self._authority
+                self._credential = DefaultAzureCredential(authority=authority)
             return self._credential
 
     def codes(self, method: str, path: str, what: str, body: Any = None) -> Any:

@@ -100,7 +100,13 @@ def see(client: Any, number: int) -> JobRun:
             messages.insert(0, client.jobs.get_run_output(task.run_id).error)
     why = _with(f"job run {number} {_VERBS.get(result, 'has failed')}", next(filter(None, messages), None))
     named = f" ({code})" if code and code not in ("SUCCESS", "USER_CANCELED", "CANCELED") else ""
-    return dataclasses.replace(seen, ended=f"{why}{named}; see {page}", final=code in _FINAL)
+    return dataclasses.replace(
+        seen,
+        ended=f"{why}{named}; see {page}",
+        final=code in _FINAL,
+        # The platform itself cancels with another code, for example after the longest duration of a run.
+        stopped=result == "CANCELED" and code in ("", "USER_CANCELED"),
+    )
 
 
 def look_at(workspace: Workspace, seen: JobRun) -> JobRun:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import configparser
 import contextlib
+import re
 import shlex
 import threading
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,8 @@ _RETRY_S = 5
 
 The callers here retry much longer, and the view shows the error to the user meanwhile.
 """
+_SIGN_IN_AGAIN = re.compile(r"cannot get access token: .*(refresh token|auth login|az login)", re.DOTALL)
+"""Errors of the command line tools that issue tokens, if only a new sign-in helps."""
 
 
 class Workspace:
@@ -60,8 +63,10 @@ class Workspace:
             yield self.client()
         except DistError:
             raise
-        except OSError as error:  # all errors of databricks-sdk and requests are of this kind
+        except OSError as error:  # all errors of databricks-sdk's requests are of this kind
             raise self._told(what, error) from error
+        except ValueError as error:  # databricks-sdk has got no new token in place of an expired one
+            raise self._without_token(what, error) from error
 
     def _sign_in(self) -> Any:
         from databricks.sdk import WorkspaceClient
@@ -89,9 +94,22 @@ class Workspace:
             "JupyterLab is started, and never in a notebook"
         )
 
+    def _without_token(self, what: str, error: Exception) -> DistError:
+        """Return the error for a token that was not issued. The service's own failure is bytes, and passes.
+
+        https://github.com/databricks/databricks-sdk-py/blob/main/databricks/sdk/oauth.py (retrieve_token)
+        """
+        if error.args and isinstance(error.args[0], bytes):
+            return Unreachable(f"the workspace does not {what} at the moment: no token is issued")
+        with self._lock:
+            self._client = None
+        return CredentialsExpired(f"cannot {what}: no token is issued: {_first(error)}. {self._cure()}")
+
     def _told(self, what: str, error: OSError) -> DistError:
         from databricks.sdk import errors
 
+        if _SIGN_IN_AGAIN.search(str(error)):
+            return self._without_token(what, error)
         said = _first(error)
         if isinstance(error, errors.Unauthenticated):
             with self._lock:

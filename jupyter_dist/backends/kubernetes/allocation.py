@@ -28,7 +28,7 @@ from .mailbox import PodMailbox
 from .manifests import called, job_object, labelled, replicas, secret_name, service_object
 from .options import KubernetesOptions
 from .own_objects import OwnObjects
-from .pod_status import ending_of, failure_of, is_up, never_starts, unready, waits_for
+from .pod_status import ending_of, failure_of, is_up, never_starts, own_container, unready, waits_for
 from .pod_watch import PodWatch
 
 __all__ = ["PodAllocation", "new_handle"]
@@ -373,9 +373,8 @@ class PodAllocation:
 
 def _site(pod: Mapping[str, Any], slots: int, before: int = 0) -> Site:
     meta, spec = pod["metadata"], pod["spec"]
-    return Site(
-        meta["name"], meta["uid"], spec["containers"][0]["name"], str(spec.get("nodeName")), slots, before
-    )
+    container = str(own_container(pod)["name"])
+    return Site(meta["name"], meta["uid"], container, str(spec.get("nodeName")), slots, before)
 
 
 def new_handle(job: Job, attempt: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ https://kubernetes.io/docs/concepts/services-networking/service/#headless-servic
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 import sys
 from collections.abc import Mapping
@@ -276,8 +277,19 @@ def _volumes(asked: KubernetesOptions) -> list[dict[str, Any]]:
         {"name": "jupyter-dist-shm", "emptyDir": shared},
     ]
     for claim in dict.fromkeys(claim for claim, _, _ in asked.claims()):
-        found.append({"name": f"pvc-{claim}"[:63], "persistentVolumeClaim": {"claimName": claim}})
+        found.append({"name": _volume(claim), "persistentVolumeClaim": {"claimName": claim}})
     return found
+
+
+def _volume(claim: str) -> str:
+    """Return the name of a claim's volume: at most 63 of a-z, 0-9 and -. A claim's name may have more.
+
+    https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-label-names
+    """
+    name = f"pvc-{claim}"
+    if len(name) <= 63 and "." not in name and not name.endswith("-"):
+        return name
+    return f"pvc-{hashlib.sha256(claim.encode()).hexdigest()[:16]}"
 
 
 def _mounts(asked: KubernetesOptions, given: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -287,7 +299,5 @@ def _mounts(asked: KubernetesOptions, given: Mapping[str, Any]) -> list[dict[str
         {"name": "jupyter-dist-shm", "mountPath": "/dev/shm"},
     ]
     for claim, path, reads in asked.claims():
-        found.append(
-            {"name": f"pvc-{claim}"[:63], "mountPath": path, **({"readOnly": True} if reads else {})}
-        )
+        found.append({"name": _volume(claim), "mountPath": path, **({"readOnly": True} if reads else {})})
     return [mount for mount in found if mount["mountPath"] not in there]

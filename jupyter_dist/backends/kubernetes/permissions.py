@@ -5,6 +5,7 @@ https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ NEEDED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("", "events"): ("list",),
 }
 """Verbs by API group and resource, as in a Role: docs/kubernetes.md."""
+_OF_POLICY = re.compile(r"^admission webhook |denied the request|denied request:")
+"""Refusals by a policy, such as Gatekeeper's or a ValidatingAdmissionPolicy. No Role changes them."""
 
 
 def lacking(cluster: Cluster) -> list[str]:
@@ -59,6 +62,8 @@ def refused(refusal: Refusal, title: str, namespace: str, kind: Kind) -> str:
         return f"the API server does not know us ({refusal.message}): log in, and try `kubectl auth whoami`"
     if refusal.status == 403 and "quota" in refusal.message:
         return f"the quota of {where} does not allow it: {refusal.message}"
+    if refusal.status == 403 and _OF_POLICY.search(refusal.message):
+        return f"a policy of the cluster allows no such {title}: {refusal.message}"
     if refusal.status == 403:
         return (
             f"we may make no {title} in {where} ({refusal.message}): docs/kubernetes.md has the Role "

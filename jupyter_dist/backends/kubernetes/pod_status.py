@@ -2,28 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["ending_of", "failure_of", "is_up", "never_starts", "unready", "waits_for"]
+__all__ = ["ending_of", "failure_of", "is_up", "never_starts", "own_container", "unready", "waits_for"]
 
+_OWN = "JUPYTER_DIST_POD_UID"
+"""The variable that all containers of ranks have (manifests.py)."""
 _NEVER_PULLED = ("ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull")
 _NOT_CREATED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff")
 _TELLING = ("FailedScheduling", "FailedCreate", "FailedMount", "FailedAttachVolume", "Failed", "Pending")
 """Reasons of events that hinder a pod or its Job. `Pending` is Kueue's."""
 
 
-def _states(pod: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    for container in pod.get("status", {}).get("containerStatuses") or []:
+def _all_states(pod: Mapping[str, Any]) -> Iterable[tuple[str, str, Mapping[str, Any]]]:
+    """Yield the name, the kind and the details of each container's state. Init containers precede."""
+    status = pod.get("status", {})
+    for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         for kind, told in (container.get("state") or {}).items():
-            yield kind, told or {}
+            yield str(container.get("name") or ""), kind, told or {}
+
+
+def own_container(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the container of the ranks: the one with our variables, or else the first one.
+
+    A service mesh may put its proxy first, as Linkerd's proxy-await and Istio's
+    holdApplicationUntilProxyStarts do. https://github.com/linkerd/linkerd2/issues/7122
+    """
+    return next(_own(pod), pod["spec"]["containers"][0])
+
+
+def _own(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for container in pod.get("spec", {}).get("containers") or []:
+        if any(each.get("name") == _OWN for each in container.get("env") or []):
+            yield container
 
 
 def is_up(pod: Mapping[str, Any]) -> bool:
     """Return whether exec into the pod is possible."""
     deleted = pod.get("metadata", {}).get("deletionTimestamp")
-    running = pod.get("status", {}).get("phase") == "Running" and not deleted
-    return running and any(kind == "running" for kind, _ in _states(pod))
+    if pod.get("status", {}).get("phase") != "Running" or deleted:
+        return False
+    names = [container.get("name") for container in _own(pod)]
+    return any(
+        "running" in (told.get("state") or {})
+        for told in pod["status"].get("containerStatuses") or []
+        if not names or told.get("name") in names
+    )
 
 
 def unready(pod: Mapping[str, Any]) -> bool:
@@ -48,12 +73,18 @@ def ending_of(pod: Mapping[str, Any]) -> str | None:
         return None
     if why:
         return f"has failed: {why}"
-    for kind, told in _states(pod):
-        if kind == "terminated":
-            reason = str(told.get("reason") or "Error")
-            memory = ": it had not enough memory (--memory)" if reason == "OOMKilled" else ""
-            return f"has ended: {reason}, exit code {told.get('exitCode')}{memory}"
+    ended = [(name, told) for name, kind, told in _all_states(pod) if kind == "terminated"]
+    # The cluster sorts the containers by name. One that has done its work is not the reason for a failure.
+    for name, told in sorted(ended, key=lambda one: (not one[1].get("exitCode"), _is_initial(pod, one[0]))):
+        reason = str(told.get("reason") or "Error")
+        memory = ": it had not enough memory (--memory)" if reason == "OOMKilled" else ""
+        who = f" (container {name})" if len(ended) > 1 or _is_initial(pod, name) else ""
+        return f"has ended: {reason}, exit code {told.get('exitCode')}{memory}{who}"
     return "has ended"
+
+
+def _is_initial(pod: Mapping[str, Any], name: str) -> bool:
+    return any(one.get("name") == name for one in pod.get("status", {}).get("initContainerStatuses") or [])
 
 
 def _is_disruption(condition: Mapping[str, Any]) -> bool:
@@ -107,14 +138,14 @@ def waits_for(
 
 def never_starts(pod: Mapping[str, Any]) -> str | None:
     """Return why the pod can never start, as text after its name."""
-    for kind, told in _states(pod):
+    for _, kind, told in _all_states(pod):
         if kind == "waiting" and told.get("reason") == "InvalidImageName":
             return f"never starts: {_sentence('InvalidImageName', told.get('message'))}"
     return None
 
 
 def _of_containers(pod: Mapping[str, Any]) -> str:
-    for kind, told in _states(pod):
+    for _, kind, told in _all_states(pod):
         reason = str(told.get("reason") or "")
         if kind == "waiting" and reason in (*_NEVER_PULLED, *_NOT_CREATED):
             return f"{reason}: {' '.join(str(told.get('message') or '').split())}".rstrip(": ")
@@ -131,7 +162,7 @@ def _of_scheduler(pod: Mapping[str, Any]) -> str:
 
 def _asked(pod: Mapping[str, Any]) -> str:
     """Return the resources that the pod requests from a node."""
-    resources = pod["spec"]["containers"][0].get("resources") or {}
+    resources = own_container(pod).get("resources") or {}
     amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     listed = ", ".join(f"{name.rpartition('/')[2]} {amount}" for name, amount in sorted(amounts.items()))
     selector = ", ".join(f"{name}={value}" for name, value in (pod["spec"].get("nodeSelector") or {}).items())

@@ -25,13 +25,20 @@ _TIMES = {"connect_timeout": 5, "read_timeout": 20, "retries": {"max_attempts": 
 """Timeouts of one request. The callers here retry much longer, and the view shows the error meanwhile."""
 _BUSY = re.compile(
     r"Throttl|TooManyRequests|RequestLimitExceeded|SlowDown|ServiceUnavailable|Internal(Failure|Error|Server)"
-    r"|RequestTimeout|LimitExceededException$"
+    r"|RequestTimeout|LimitExceededException$|OperationAborted$"
 )
 _SIGNED_OUT = re.compile(
     r"Expired|InvalidClientTokenId|UnrecognizedClient|InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken"
     r"|MissingAuthenticationToken|IncompleteSignature"
 )
 _DENIED = re.compile(r"AccessDenied|Unauthorized|AuthorizationError|^403$|Forbidden")
+_BEYOND_POLICY = re.compile(
+    r"with an explicit deny|no (service control policy|resource control policy|permissions boundary) allows"
+)
+"""Denials that no further statement in the user's own policy lifts.
+
+https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html
+"""
 _NO_CREDENTIALS = (
     *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError"),
     *(
@@ -122,7 +129,7 @@ class AwsAccount:
                 f"cannot {what}: AWS knows no such user now ({code or type(error).__name__}): {said}. "
                 f"{self._cure()}"
             )
-        if code == "ResourceInUse":
+        if code in ("ResourceInUse", "BucketAlreadyOwnedByYou"):
             return InUse(f"cannot {what}: {said}")
         if code == "ResourceLimitExceeded":
             return LaunchError(
@@ -154,10 +161,14 @@ class AwsAccount:
 
 
 def needed_statement(said: str, operation: str = "") -> str | None:
-    """Return the statement that a policy lacks, from AWS's own message. None: the message does not name it.
+    """Return the statement that a policy lacks, from AWS's own message.
+
+    None: the message does not name it, or a statement would not help.
 
     `User: arn:… is not authorized to perform: sagemaker:CreateTrainingJob on resource: arn:… because …`
     """
+    if _BEYOND_POLICY.search(said):
+        return None
     action = re.search(r"perform:? ([a-z0-9-]+:[A-Za-z0-9*]+)", said)
     if action is None:
         if not operation or not re.match(r"(Put|Get|List|Delete|Head|Create)", operation):

@@ -194,7 +194,8 @@ class SageMakerClient:
             where = (
                 {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
             )
-            with self._account.asking(f"make the bucket {bucket!r}", "s3") as s3:
+            # Another run of the user may make it at the same time.
+            with contextlib.suppress(InUse), self._account.asking(f"make the bucket {bucket!r}", "s3") as s3:
                 s3.create_bucket(Bucket=bucket, **where)
 
     def find(self, job: Job, attempt: int) -> TrainingJob | None:

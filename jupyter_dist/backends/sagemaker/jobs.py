@@ -77,8 +77,7 @@ def read(told: Mapping[str, Any], region: str) -> TrainingJob:
     """Parse an answer of DescribeTrainingJob. Pure."""
     name, status = str(told["TrainingJobName"]), str(told["TrainingJobStatus"])
     secondary = str(told.get("SecondaryStatus", ""))
-    suffix = "amazonaws.cn" if region.startswith("cn-") else "aws.amazon.com"
-    page = f"https://{region}.console.{suffix}/sagemaker/home?region={region}#/jobs/{name}"
+    page = f"https://{_console(region)}/sagemaker/home?region={region}#/jobs/{name}"
     waits = _WAITS.get(secondary, f"is {secondary or status}")
     transitions = told.get("SecondaryStatusTransitions") or []
     message = str(transitions[-1].get("StatusMessage", "")) if transitions else ""
@@ -121,6 +120,16 @@ def read(told: Mapping[str, Any], region: str) -> TrainingJob:
     if reason.startswith("CapacityError"):
         ended += ". Other instance types or regions may have room, or the same ones later"
     return dataclasses.replace(seen, ended=ended, final=reason.startswith("ClientError"))
+
+
+def _console(region: str) -> str:
+    """Return the host of AWS's console. China and GovCloud have others than the rest.
+
+    https://docs.aws.amazon.com/govcloud-us/latest/UserGuide/govcloud-console.html
+    """
+    if region.startswith("us-gov-"):
+        return "console.amazonaws-us-gov.com"
+    return f"{region}.console.{'amazonaws.cn' if region.startswith('cn-') else 'aws.amazon.com'}"
 
 
 def second(when: Any) -> float | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
+import urllib.parse
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +16,11 @@ from jupyter_dist.backends.azureml import environments
 from jupyter_dist.backends.azureml.backend import AzureMl
 from jupyter_dist.backends.azureml.environments import anonymous, environment_of
 from jupyter_dist.backends.azureml.jobs import read
+from jupyter_dist.backends.azureml.mailbox_access import MailboxAccess, life_of
 from jupyter_dist.backends.azureml.options import AzureMlOptions
 from jupyter_dist.backends.azureml.request import command_job
 from jupyter_dist.backends.azureml.sweep_request import check_search, parameters_of, sweep_job
+from jupyter_dist.backends.azureml.workspace import MlWorkspace, WorkspaceId
 from jupyter_dist.backends.platform_entrypoint import place_of
 from jupyter_dist.errors import InputError
 from jupyter_dist.flags import flags_of, written
@@ -334,3 +338,34 @@ def test_a_machine_without_a_workspace_is_not_set_up(tmp_path: Path, monkeypatch
     found = AzureMl().detect()
     assert found["workspace"] == "mine"
     assert "no_site" not in found
+
+
+def test_a_datastore_without_a_key_has_hosts_sign_by_the_user_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the client library's own method. The key is valid by a clock that differs by some minutes."""
+    from azure.storage.blob._generated.operations import ServiceOperations
+
+    asked: list[datetime.datetime] = []
+
+    def answer(self: Any, key_info: Any, **_: Any) -> SimpleNamespace:
+        times = (key_info.start, key_info.expiry)
+        asked[:] = [datetime.datetime.fromisoformat(f"{told[:19]}+00:00") for told in times]
+        named = dict.fromkeys(("signed_oid", "signed_tid", "signed_service", "signed_version"), "x")
+        key = SimpleNamespace(**named, signed_start=asked[0], signed_expiry=asked[1], value="bm9uZQ==")
+        key.signed_delegated_user_tid = None
+        return key
+
+    about = {"datastoreType": "AzureBlob", "endpoint": "core.windows.net"}
+    about |= {"accountName": "acct", "containerName": "c", "credentials": {"credentialsType": "None"}}
+    monkeypatch.setattr(ServiceOperations, "get_user_delegation_key", answer)
+    monkeypatch.setattr(MlWorkspace, "other", lambda *_: {"properties": about})
+    monkeypatch.setattr(MlWorkspace, "credential", lambda _: SimpleNamespace(get_token=None))
+    access = MailboxAccess(MlWorkspace(WorkspaceId("1", "rg", "ws")), "workspaceblobstore")
+    signature = access.signature()
+    now = datetime.datetime.now(datetime.timezone.utc)
+    start, expiry = asked
+    assert expiry - start <= datetime.timedelta(days=7)
+    assert start < now - datetime.timedelta(minutes=5), "a clock that is ahead of Azure's"
+    assert expiry < now + datetime.timedelta(days=7, minutes=-5), "likewise"
+    life_s = life_of(signature)
+    assert life_s == pytest.approx(access.life_s(), abs=60)
+    assert urllib.parse.parse_qs(signature)["skoid"] == ["x"]

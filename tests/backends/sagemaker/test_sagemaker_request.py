@@ -27,7 +27,7 @@ from jupyter_dist.backends.sagemaker.instance_types import cost_line, gpus_of
 from jupyter_dist.backends.sagemaker.jobs import end_job, read
 from jupyter_dist.backends.sagemaker.options import SageMakerOptions
 from jupyter_dist.backends.sagemaker.request import Asked, image_for, training_request
-from jupyter_dist.errors import InputError
+from jupyter_dist.errors import InputError, LaunchError
 from jupyter_dist.plan.run_plan import make_plan, read_command_line
 from jupyter_dist.worker.launchers.mpi_slot import LENT, take
 from tests.rigs.run_maker import RunMaker
@@ -278,6 +278,19 @@ def test_what_it_costs_is_told_first_and_what_is_not_known_too() -> None:
     assert (gpus_of("ml.p4d.24xlarge"), gpus_of("ml.c5.xlarge"), gpus_of("ml.g9.xlarge")) == (8, 0, None)
 
 
+@pytest.mark.parametrize(
+    ("region", "console"),
+    [
+        ("eu-west-1", "eu-west-1.console.aws.amazon.com"),
+        ("cn-north-1", "cn-north-1.console.amazonaws.cn"),
+        ("us-gov-west-1", "console.amazonaws-us-gov.com"),
+    ],
+)
+def test_the_page_of_a_job_is_in_the_console_of_its_partition(region: str, console: str) -> None:
+    told = {"TrainingJobName": "j", "TrainingJobStatus": "InProgress"}
+    assert read(told, region).page == f"https://{console}/sagemaker/home?region={region}#/jobs/j"
+
+
 def test_how_a_job_stands() -> None:
     told: dict[str, Any] = {"TrainingJobName": "j", "TrainingJobStatus": "InProgress"}
     assert read({**told, "SecondaryStatus": "Downloading"}, "us-east-1").waits_for == "downloads its inputs"
@@ -333,6 +346,11 @@ class Answers:
             monkeypatch.setenv(name, "x")
         self.account = AwsAccount(None, "us-east-1")
         self._stubber = Stubber(self.account.client("sagemaker"))
+        self.add(*states)
+        self._stubber.activate()
+
+    def add(self, *states: tuple[str, str]) -> None:
+        """Let the next looks at the job see these states."""
         at = datetime(2026, 1, 1, tzinfo=timezone.utc)
         for status, secondary in states:
             job: dict[str, Any] = {
@@ -354,11 +372,10 @@ class Answers:
             if status == "Completed":
                 job |= {"BillableTimeInSeconds": 30}
             self._stubber.add_response("describe_training_job", job, {"TrainingJobName": "j"})
-        self._stubber.activate()
 
-    def refuse_to_stop(self) -> None:
+    def refuse_to_stop(self, status: str = "Stopping") -> None:
         """The next call is to be one that stops the job."""
-        said = "The request was rejected because the training job is in status Stopping"
+        said = f"The request was rejected because the training job is in status {status}"
         self._stubber.add_client_error("stop_training_job", "ValidationException", said)
 
 
@@ -369,6 +386,20 @@ def test_the_end_of_a_job_is_awaited_until_its_cost_is_known(monkeypatch: pytest
     assert "billed 30 s of 1 × ml.g5.xlarge" in bill(found)
     found = end_job(Answers(monkeypatch, uploads).account, "j", wait_s=0)
     assert "what is billed is not known yet" in bill(found), "it ends by itself, and is not stopped"
+
+
+def test_a_job_that_ends_just_before_it_is_stopped_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AWS refuses the stop, and the job costs nothing more."""
+    runs, over = ("InProgress", "Training"), ("Completed", "Completed")
+    answers = Answers(monkeypatch, runs)
+    answers.refuse_to_stop("Completed")
+    answers.add(over)
+    assert "billed 30 s" in bill(end_job(answers.account, "j", wait_s=0))
+    answers = Answers(monkeypatch, runs)
+    answers.refuse_to_stop("InProgress")
+    answers.add(runs)
+    with pytest.raises(LaunchError, match="in status InProgress"):
+        end_job(answers.account, "j", wait_s=0)
 
 
 def test_a_job_that_is_stopping_is_not_stopped_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,6 +419,12 @@ def test_the_statement_that_a_policy_lacks() -> None:
         "Action": "sagemaker:CreateTrainingJob",
         "Resource": "arn:aws:sagemaker:us-east-1:1:training-job/j",
     }
+    for why in (
+        "with an explicit deny in a service control policy",
+        "because no permissions boundary allows it",
+    ):
+        other = said.replace("because no identity-based policy allows it", why)
+        assert needed_statement(other) is None, "another statement would change nothing"
     assert json.loads(str(needed_statement("Access Denied", "PutObject")))["Action"] == "s3:PutObject"
     assert needed_statement("Access Denied", "DescribeTrainingJob") is None
 
