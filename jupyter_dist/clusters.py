@@ -30,7 +30,7 @@ from pydantic import BaseModel
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import Table
 
-from . import backends
+from . import backends, cluster_tables
 from .backends import Backend
 from .errors import DistError, InputError, NameTaken
 from .flags import build, nearest, shown
@@ -257,54 +257,17 @@ def add(cluster: Cluster, *, replace: bool = False, old_name: str | None = None)
             raise NameTaken(f"A cluster {cluster.name!r} already exists. Add --replace to change it")
         before = tables.get(old_name or cluster.name)
         formerly = list(_earlier_names(cluster.name, before)) if isinstance(before, Mapping) else []
-        saved = _writable_tables(document)
+        saved = cluster_tables.writable(document)
         if old_name is not None and cluster.name != old_name:
-            _rename(saved, old_name, cluster.name)
+            cluster_tables.rename(saved, old_name, cluster.name)
             formerly = [name for name in formerly if name != cluster.name] + [old_name]
         if not isinstance(saved.get(cluster.name), Table):
             saved[cluster.name] = tomlkit.table()
         launched = {} if cluster.launched_from is None else {"launched_from": cluster.launched_from}
         known_as = {"formerly": formerly} if formerly else {}
         values = {"backend": cluster.backend, **launched, **cluster.options, **known_as}
-        _update(saved[cluster.name], values)
+        cluster_tables.update(saved[cluster.name], values)
         _write(document)
-
-
-def _writable_tables(document: tomlkit.TOMLDocument) -> Any:
-    """Return the table of all clusters, to change it. Create it if there is none.
-
-    Also create it anew, with the same clusters, if it has another form: an inline table, dotted keys, or
-    tables with others between them. tomlkit cannot add a table to all of these forms.
-    """
-    found = document.get("clusters")
-    if isinstance(found, Table):
-        return found
-    made = tomlkit.table(is_super_table=True)
-    if found is not None:
-        for name, values in found.unwrap().items():
-            made[name] = values
-        del document["clusters"]
-    document["clusters"] = made
-    return document["clusters"]
-
-
-def _rename(saved: Any, old: str, new: str) -> None:
-    """Rename a table. Remove and add all tables, so that the renamed one keeps its position."""
-    if new in saved:
-        saved.remove(new)
-    items = [(name, saved[name]) for name in saved]
-    for name, _ in items:
-        saved.remove(name)
-    for name, table in items:
-        saved.append(new if name == old else name, table)
-
-
-def _update(table: Any, values: Mapping[str, Any]) -> None:
-    for key in [key for key in table if key not in values]:
-        del table[key]
-    for key, value in values.items():
-        if key not in table or table[key] != value:
-            table[key] = value
 
 
 def remove(name: str) -> None:
@@ -314,7 +277,7 @@ def remove(name: str) -> None:
         document = _read()
         if name not in _tables(document):
             raise InputError(f"no cluster {name!r}")
-        del _writable_tables(document)[name]
+        del cluster_tables.writable(document)[name]
         _write(document)
     if used() == name:
         use(None)
