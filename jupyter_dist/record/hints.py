@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..text.fold import named
+from ..text.format import count
 from ..text.safe import one_line
 from ..worker.hints import BATCHES, EVENT
 
@@ -189,13 +190,38 @@ def _thread_error(facts: Facts) -> Found:
     )
 
 
-def _cpu_threads(facts: Facts) -> Found:
-    event = next(iter(_first(facts).values()))
-    threads, ranks, cores = (int(event[key]) for key in ("threads", "ranks", "cores"))
-    return facts, (
-        f"{ranks} ranks with {threads} CPU threads each share {cores} cores, which is slow. Remove "
-        f"OMP_NUM_THREADS and torch.set_num_threads, or set them to {max(1, cores // ranks)}."
+def _cpu_threads(facts: Facts) -> Found | None:
+    first = _first(facts)
+    crowds = [ranks for ranks in _sharing(first) if _threads(first, ranks) > int(first[ranks[0]]["cores"])]
+    if not crowds:
+        return None
+    event, ranks = first[crowds[0][0]], len(crowds[0])
+    threads, cores = int(event["threads"]), int(event["cores"])
+    return [rank for crowd in crowds for rank in crowd], (
+        f"{count(ranks, 'rank')} with {threads} CPU threads each share {count(cores, 'core')}, which is "
+        f"slow. Remove OMP_NUM_THREADS and torch.set_num_threads, or set them to {max(1, cores // ranks)}."
     )
+
+
+def _sharing(first: Mapping[int, Mapping[str, Any]]) -> list[list[int]]:
+    """Return the groups of ranks that share cores, of the hosts whose ranks have all reported.
+
+    A launcher can bind each rank of a host to other cores.
+    """
+    hosts: dict[Any, dict[Any, list[int]]] = {}
+    for rank, event in sorted(first.items()):
+        groups = hosts.setdefault(event.get("host"), {})
+        groups.setdefault(event.get("mask"), []).append(rank)
+    found: list[list[int]] = []
+    for groups in hosts.values():
+        ranks = [rank for group in groups.values() for rank in group]
+        if len(ranks) >= int(first[ranks[0]]["ranks"]):
+            found += groups.values()
+    return found
+
+
+def _threads(first: Mapping[int, Mapping[str, Any]], ranks: Iterable[int]) -> int:
+    return sum(int(first[rank]["threads"]) for rank in ranks)
 
 
 def _first(facts: Facts) -> dict[int, Mapping[str, Any]]:

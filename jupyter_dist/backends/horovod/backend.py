@@ -26,7 +26,7 @@ from ...worker import layout
 from ...worker.horovod.output_files import FILES
 from ...worker.host.machine import interface_of
 from ...worker.host.ports import free_ports
-from ...worker.launchers.fast_horovodrun import ANY_INTERFACE, EXPORTED, PLACES, SENT, START
+from ...worker.launchers.fast_horovodrun import ANY_INTERFACE, EXPORTED, PLACES, SENT, START, built_with
 from ..interface import Capabilities, Handle, Options
 from ..launchers.local_launcher import Follower, LocalLauncher, environment, last_words, shown, worker_argv
 from ..launchers.multi_host_launcher import (
@@ -83,7 +83,8 @@ class Horovod(Follower):
             raise InputError("--mpi needs mpirun: apt-get install openmpi-bin, or use --gloo")
         check_hosts(found, users=False)
         elsewhere = found.host_discovery_script or _far(found)
-        here = [] if elsewhere else [*check_gpus(found, _slots(found, world_size)), *_crowded(world_size)]
+        slots = elastic.slots(found, world_size)
+        here = [] if elsewhere else [*check_gpus(found, slots), *_crowded(world_size)]
         return [*_built_for_others(), *here]
 
     def detect(self) -> dict[str, Any]:
@@ -99,7 +100,7 @@ class Horovod(Follower):
             run = Path("RUN" if options.elastic else "STAGE/run")
             argv, env = _over_hosts(job, _with_here(options), attempt, run, ["START"], None)
         else:
-            gpus, told = would_take(gpu_wish(options, _slots(options, job.world_size), job))
+            gpus, told = would_take(gpu_wish(options, elastic.slots(options, job.world_size), job))
             names = [gpu.name for gpu in gpus]
             return {**shown(*_request(job, options, attempt, Path("RUN"), 0, names)), **told}
         return shown(argv, env)
@@ -128,7 +129,7 @@ class Horovod(Follower):
                 argv, {**env, **more}, name="horovodrun", stop_launcher=options.elastic, explain=_explain
             )
 
-        return self.start_with_gpus(job, options, start, takers=_slots(options, job.world_size))
+        return self.start_with_gpus(job, options, start, takers=elastic.slots(options, job.world_size))
 
     def release(self, job: Job, folder: RunFolder, handle: Handle) -> str | None:
         for written, wanted in self._copies():
@@ -136,11 +137,6 @@ class Horovod(Follower):
                 make_private(wanted.parent)
                 shutil.copyfile(written, wanted)
         return super().release(job, folder, handle)
-
-
-def _slots(options: HorovodOptions, world_size: int) -> int:
-    """Return the largest number of simultaneous ranks on this machine."""
-    return (options.max_np or world_size) if options.elastic else world_size
 
 
 def _far(options: HorovodOptions) -> list[str]:
@@ -233,7 +229,7 @@ def _common(
         # Horovod's file is beside the ranks' files, which are copied here from other hosts too.
         place = Path() if options.elastic else Path(layout.attempt_path(run, attempt))
         argv += [flag, str(place / FILES[variable])]
-    gloo = options.gloo or options.elastic or (not options.mpi and shutil.which("mpirun") is None)
+    gloo = options.gloo or options.elastic or (not options.mpi and not _has_mpi())
     if options.binding_args:
         argv.append(f"--binding-args={options.binding_args}")
     if not gloo:
@@ -243,6 +239,11 @@ def _common(
     if options.gloo_timeout_seconds is None:
         env["HOROVOD_GLOO_TIMEOUT_SECONDS"] = timeout
     return argv, env, True
+
+
+def _has_mpi() -> bool:
+    """Return whether Horovod can use MPI here: mpirun is on PATH, and Horovod was not built without MPI."""
+    return shutil.which("mpirun") is not None and built_with() != {"gloo"}
 
 
 def _staged(job: Job, folder: RunFolder, options: HorovodOptions) -> MultiHostLauncher:

@@ -18,7 +18,7 @@ from ...worker.launchers.horovodrun_rank import GPUS, SLOTS
 from . import host_discovery
 from .options import HorovodOptions
 
-__all__ = ["arguments", "check_script", "command", "environment", "look"]
+__all__ = ["arguments", "check_script", "command", "environment", "look", "slots"]
 
 _SCRIPT_TIMEOUT_S = 30.0
 
@@ -86,6 +86,18 @@ def look(job: Job, options: HorovodOptions, attempt: Path) -> None:
         raise LaunchError(f"jupyter-dist found no hosts to start ranks on: {done.stderr.strip()[-1000:]}")
 
 
+def slots(options: HorovodOptions, world_size: int) -> int:
+    """Return the largest number of simultaneous ranks of a run on this machine. Pure.
+
+    Without --max-np, horovodrun starts a rank in every slot of -H.
+    """
+    if not options.elastic:
+        return world_size
+    named = sum(int(host["slots"]) for host in options.hosts)
+    most = options.max_np or named or world_size
+    return min(most, named) if named else most
+
+
 def environment(
     options: HorovodOptions, world_size: int, attempt: Path, gpus: Sequence[str]
 ) -> dict[str, str]:
@@ -94,8 +106,8 @@ def environment(
     Each local slot gets its own of the run's GPUs.
     """
     env = {SLOTS: str(attempt / "slots")}
-    if gpus and not options.hosts:
-        count = options.max_np or world_size
+    if gpus:
+        count = slots(options, world_size)
         share = max(1, len(gpus) // count)
         shares = [gpus[at : at + share] for at in range(0, share * min(count, len(gpus)), share)]
         env[GPUS] = ";".join(",".join(part) for part in shares)

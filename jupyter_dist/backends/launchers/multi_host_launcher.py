@@ -12,7 +12,7 @@ from ...folder import RunFolder
 from ...hosts.openssh import LOCAL, ssh_script
 from ...job import Job, Poll, RankState, State
 from ..ranks.host_gpus import HostGpuWait, launcher_turn
-from ..ranks.placement import places
+from ..ranks.placement import in_url, places
 from ..shared_options.hosts import HostOptions
 from .local_launcher import LocalLauncher
 from .per_host_launcher import addresses_of, environment_there
@@ -113,17 +113,20 @@ class MultiHostLauncher:
 
 
 def rank_environments(
-    launcher: str, job: Job, attempt: int, asked: HostOptions, there: RemoteRanks
+    launcher: str, job: Job, attempt: int, asked: HostOptions, there: RemoteRanks, *, by_node: bool = False
 ) -> dict[str, dict[str, str]]:
     """Return the variables of the ranks on each host: the rendezvous, and the host's own variables.
 
+    `by_node`: the launcher puts the next rank on the next host. By default ranks fill host after host.
     Values of --env are left out, because these variables are written to the host. The launcher passes them.
     """
     where = places(job.world_size, asked.hosts)
+    if by_node:
+        where.sort(key=lambda place: (place.local_rank, place.node))
     address = addresses_of(there.fleet, there.names)
     left = {name: list(there.fleet.ports(name)) for name in there.names}
     master = left[there.names[0]].pop()
-    workers = ",".join(f"{address[place.host]}:{left[place.host].pop()}" for place in where)
+    workers = ",".join(f"{in_url(address[place.host])}:{left[place.host].pop()}" for place in where)
     found = {}
     for node, name in enumerate(there.names):
         here = sum(place.host == name for place in where)

@@ -30,6 +30,7 @@ from ..launchers.rank_control import RemoteRanks
 from ..ranks.default_environment import crowded, loopback
 from ..ranks.local_gpus import check_gpus, detected_gpus, gpu_wish, would_take
 from ..shared_options.hosts import check_hosts
+from .host_mapping import is_ranked_by_node, mapped_hosts
 from .options import MpiOptions
 
 __all__ = ["Mpi", "arguments", "told_apart"]
@@ -102,7 +103,8 @@ class Mpi(Follower):
     def request(self, job: Job, attempt: int = 0) -> dict[str, Any]:
         options = MpiOptions(**job.options)
         if options.hosts:
-            return shown(_argv(job, options, "START"), environment("mpi", job, attempt, job.world_size))
+            argv = _argv(job, _mapped(job, options), "START")
+            return shown(argv, environment("mpi", job, attempt, job.world_size))
         _, told = would_take(gpu_wish(options, job.world_size, job))
         return {**shown(*_request(job, options, attempt, [0] * (1 + job.world_size))), **told}
 
@@ -110,7 +112,7 @@ class Mpi(Follower):
         options = MpiOptions(**job.options)
         if options.hosts:
             if not isinstance(self._launched, MultiHostLauncher):
-                self._launched = _staged(job, folder, options)
+                self._launched = _staged(job, folder, _mapped(job, options))
             return self._launched.submit(attempt)
         argv, env = _request(job, options, attempt, free_ports(1 + job.world_size))
         self._launched = launched = LocalLauncher(job, folder, attempt)
@@ -229,6 +231,12 @@ def _request(
     return [program, *argv, *more, *worker_argv(job)], env
 
 
+def _mapped(job: Job, options: MpiOptions) -> MpiOptions:
+    """Return the options with the hosts that mpirun uses, and the number of ranks on each as its slots."""
+    hosts = mapped_hosts(job.world_size, options.hosts, shlex.split(options.mpi_args))
+    return options.model_copy(update={"hosts": hosts})
+
+
 def _argv(job: Job, options: MpiOptions, start: str, interface: str | None = None) -> list[str]:
     """Return the launcher's argv for several hosts. `interface`: this machine's towards the others."""
     program = _program(options)
@@ -257,11 +265,14 @@ def _staged(job: Job, folder: RunFolder, options: MpiOptions) -> MultiHostLaunch
         launched.start(argv, env, name=os.path.basename(argv[0]), explain=_explain, aborted=_aborted)
         return launched
 
+    by_node = is_ranked_by_node(shlex.split(options.mpi_args))
     return MultiHostLauncher(
         job,
         folder,
         options,
-        environments=lambda there, attempt: rank_environments("mpi", job, attempt, options, there),
+        environments=lambda there, attempt: rank_environments(
+            "mpi", job, attempt, options, there, by_node=by_node
+        ),
         start=start,
     )
 
@@ -290,9 +301,11 @@ def _placed(more: Sequence[str]) -> list[str]:
     """Return arguments that replace Open MPI's default placement.
 
     With 2 ranks, Open MPI binds each to one core, whose threads then share it. Version 5 puts more ranks than
-    cores onto the first host, whatever the slots.
+    cores onto the first host, whatever the slots. A mapping with cores for each rank, as in `slot:PE=2`,
+    binds the ranks itself.
     """
     given = {word.lstrip("-").partition("=")[0] for word in more}
+    given |= {"cpu-set" for word in more if re.search(r":PE=\d", word, re.IGNORECASE)}
     mapped = given & {"map-by", "rankfile", "rf", "ppr", "N", "npernode", "npersocket", "bynode", "byslot"}
     bound = given & {"bind-to", "bind-to-core", "bind-to-socket", "rankfile", "rf", "cpu-set", "cpu-list"}
     return [*([] if mapped else ["--map-by", "slot"]), *([] if bound else ["--bind-to", "none"])]

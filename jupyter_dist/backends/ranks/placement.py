@@ -32,6 +32,7 @@ __all__ = [
     "horovod_environments",
     "horovod_network",
     "host_environment",
+    "in_url",
     "network",
     "places",
     "ports_needed",
@@ -145,7 +146,7 @@ def environments(
     left = {name: list(found) for name, found in ports.items()}
     master = str(left[where[0].host].pop(0)) if facts is not None else "0"
     store = str(left[where[0].host].pop(0)) if facts is not None else "0"
-    own = [f"{_in_url(address[p.host])}:{left[p.host].pop(0) if facts is not None else 0}" for p in where]
+    own = [f"{in_url(address[p.host])}:{left[p.host].pop(0) if facts is not None else 0}" for p in where]
     tasks = roles(job.world_size, ps=asked.ps, chief=asked.chief, evaluator=asked.evaluator)
     configs = tf_configs(tasks, own)
     # No file contains their values: only the supervisor that was started with them has them.
@@ -181,7 +182,8 @@ def environments(
     return found
 
 
-def _in_url(address: str) -> str:
+def in_url(address: str) -> str:
+    """Return the address as it is written before a port: an IPv6 address gets brackets."""
     return f"[{address}]" if ":" in address else address
 
 
@@ -249,9 +251,10 @@ def host_environment(
     place: RankPlacement, asked: RankEnvironmentOptions, facts: HostFacts, address: str, gpus: tuple[str, ...]
 ) -> dict[str, str]:
     """Return the variables of a rank that depend on its host. `address`: the host's, as the others see it."""
+    share = max(1, facts.cores // place.local_size)
     env = {
         "JUPYTER_DIST_GPUS": gpu_count(gpus, asked.gpus_per_worker),
-        "OMP_NUM_THREADS": str(asked.threads or max(1, facts.cores // place.local_size)),
+        "OMP_NUM_THREADS": str(min(share, asked.threads or share)),
         **network(facts, address),
         **({} if facts.leased is None else facts.leased["env"]),
     }

@@ -96,7 +96,10 @@ def start(folder: RunFolder, asked: RayOptions, workers: int) -> tuple[str, int]
 
     Returns its address, and the argument of `end`. Raises LaunchError, and leaves nothing running then.
     """
-    gpus, wanted = len(visible_gpus()), (asked.gpus_per_worker or 0) * workers
+    gpus, each = len(visible_gpus()), asked.gpus_per_worker
+    if each is None:  # an elastic run can begin with fewer ranks
+        each = 1 if gpus and not asked.is_elastic else 0
+    wanted = each * workers
     if wanted > gpus:
         raise LaunchError(
             f"{workers} workers ask {wanted:g} GPUs, and a Ray of the run's own has those of this machine: "

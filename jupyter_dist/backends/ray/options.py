@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import os
 import re
 from pathlib import Path
@@ -86,7 +87,11 @@ class RayOptions(AgentOptions, ElasticOptions):
         value=("N", "a whole number of at least 0, or a part such as 0.5"),
     )
     cpus_per_worker: float = flag(
-        1, "CPUs per worker", "The CPUs that Ray reserves for each rank. Default: 1", ge=0, metavar="N"
+        1,
+        "CPUs per worker",
+        "The CPUs that Ray reserves for each rank. A rank with more than one has as many threads. Default: 1",
+        ge=0,
+        metavar="N",
     )
     memory_per_worker: Annotated[int | None, BeforeValidator(_size)] = flag(
         None,
@@ -142,8 +147,12 @@ class RayOptions(AgentOptions, ElasticOptions):
         return {name: amount for name, amount in asked.items() if amount}
 
     def wanted(self, gpus: float) -> RankEnvironmentOptions:
-        """Return the options for the ranks' environments. Only Ray assigns the GPUs."""
-        return RankEnvironmentOptions.of(self, gpus_per_worker=gpus, share_gpus=True)
+        """Return the options for the ranks' environments. Only Ray assigns the GPUs.
+
+        Ray gives the other CPUs of a node to other jobs. One CPU, the default, limits no threads.
+        """
+        threads = math.ceil(self.cpus_per_worker) if self.cpus_per_worker > 1 else None
+        return RankEnvironmentOptions.of(self, gpus_per_worker=gpus, share_gpus=True, threads=threads)
 
     def environment(self) -> dict[str, str]:
         """Return the extra variables of agents, and so of the ranks."""

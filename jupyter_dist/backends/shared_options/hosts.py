@@ -85,10 +85,15 @@ class LauncherHostOptions(HostOptions):
 def check_hosts(asked: HostOptions, *, users: bool = True) -> None:
     """Check the hosts without any connection. Raises InputError, MissingEngine.
 
-    `users`: whether a host's name may contain a user, as in me@node1.
+    `users`: whether a host's name may contain a user, as in me@node1, or be an address of IPv6.
     """
     for host in () if users else asked.hosts:
         user, at, name = str(host["name"]).rpartition("@")
+        if name.startswith("["):
+            raise InputError(
+                f"The launcher accepts no IPv6 address as a host, as in {name}. Add a `Host` with `HostName "
+                f"{name.strip('[]')}` to ~/.ssh/config (or to the file of --ssh-config), and write its name"
+            )
         if at:
             raise InputError(
                 f"The launcher accepts no user name in a host, as in {host['name']}. Write only "

@@ -25,7 +25,10 @@ from typing import Any
 __all__ = ["END", "HOST", "WAIT", "holder", "in_arrow", "proof", "receive", "run_held"]
 
 HOST, WAIT, END = b"h", b"w", b"e"
-"""The driver's orders: run the stage program on this connection, wait for another order, end."""
+"""The driver's orders: run the stage program on this connection, wait for another order, end.
+
+HOST is followed by the GPUs of all tasks on the machine: four bytes with a length, and JSON.
+"""
 _DIAL_S = 10.0
 _FIRST_DIAL_S = 30.0
 """Seconds of failed first connections until the task fails, so that the user sees the error."""
@@ -80,9 +83,9 @@ def holder(
         try:
             for connection in _dialled(address, key, about, grace_s):
                 with connection:
-                    order = _ordered(connection)
+                    order, gpus = _ordered(connection)
                     if order == HOST:
-                        run_held([sys.executable, "-I", "-c", program, word], connection, read, about["gpus"])
+                        run_held([sys.executable, "-I", "-c", program, word], connection, read, gpus)
                 if order == END:
                     break
         finally:
@@ -207,11 +210,17 @@ def _keep_alive(connection: socket.socket) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def _ordered(connection: socket.socket) -> bytes:
-    """Return the next order other than WAIT. Returns WAIT if the connection was lost before an order."""
+def _ordered(connection: socket.socket) -> tuple[bytes, list[str]]:
+    """Return the next order other than WAIT, and the GPUs for the stage program.
+
+    Returns WAIT if the connection was lost before an order.
+    """
     try:
         while (order := receive(connection, 1)) == WAIT:
             pass
-        return order
+        if order != HOST:
+            return order, []
+        size = int.from_bytes(receive(connection, 4), "big")
+        return order, list(json.loads(receive(connection, size)))
     except OSError:
-        return WAIT
+        return WAIT, []

@@ -276,7 +276,10 @@ def _defaults(spark_address: SparkAddress) -> dict[str, str]:
     cores = int(spark_address.conf.get("spark.task.cpus", "1"))
     if master.startswith("spark://"):
         # By default, the first application on a standalone cluster gets all its cores.
-        found["spark.cores.max"] = str(spark_address.np * cores)
+        # The cluster starts only whole executors within this limit.
+        each = int(spark_address.conf.get("spark.executor.cores", "0"))
+        executors = -(-spark_address.np // max(1, each // cores))
+        found["spark.cores.max"] = str(executors * each if each >= cores else spark_address.np * cores)
     elif master.startswith(("yarn", "k8s://")):
         each = max(1, int(spark_address.conf.get("spark.executor.cores", "1")) // cores)
         found["spark.executor.instances"] = str(-(-spark_address.np // each))

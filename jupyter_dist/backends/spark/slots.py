@@ -111,7 +111,7 @@ class Slots:
         """
         assert self._listener is not None
         machine = next(machine for machine in self.machines if machine.name == name)
-        return self._listener.take(machine.partitions[0])
+        return self._listener.take(machine.partitions[0], machine.gpus)
 
     def end(self) -> None:
         """Release the slots, and wait some seconds until Spark has them. Repeatable. Never raises."""

@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .barrier_task import END, HOST, WAIT, proof, receive
@@ -57,14 +57,18 @@ class Listener:
         with self._lock:
             return dict(self._tasks)
 
-    def take(self, partition: int) -> socket.socket | None:
-        """Return the connection of a task, and order it to run the stage program. None: no connection."""
+    def take(self, partition: int, gpus: Sequence[str]) -> socket.socket | None:
+        """Return the connection of a task, and order it to run the stage program. None: no connection.
+
+        `gpus`: the GPUs of all tasks on the task's machine. Spark tells each task only its own.
+        """
         with self._lock:
             connection = self._free.pop(partition, None)
         if connection is None:
             return None
+        told = json.dumps(list(gpus)).encode()
         try:
-            connection.sendall(HOST)
+            connection.sendall(HOST + len(told).to_bytes(4, "big") + told)
         except OSError:
             connection.close()
             return None

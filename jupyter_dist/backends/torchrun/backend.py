@@ -16,6 +16,7 @@ from ...hosts.start import Start
 from ...job import Job
 from ...text.format import count
 from ...worker.gpus.devices import visible_gpus
+from ...worker.host.ports import free_ports
 from ...worker.layout import attempt_path
 from ..interface import Capabilities, Handle, Options
 from ..launchers.local_launcher import Follower, LocalLauncher, environment, last_words, shown, worker_argv
@@ -91,7 +92,9 @@ class Torchrun(Follower):
         options = TorchrunOptions(**job.options)
         if options.hosts:
             return self._submit_to_hosts(job, folder, attempt, options)
-        argv, env = _request(job, attempt, folder)
+        # Ranks meet at the endpoint itself only under `static`. Other rendezvous find a port of their own.
+        port = free_ports(1)[0] if options.rdzv_backend == "static" else 0
+        argv, env = _request(job, attempt, folder, port)
         self._launched = launched = LocalLauncher(job, folder, attempt, restarts=job.max_restarts)
 
         def start(gpus: Sequence[str], more: Mapping[str, str]) -> Handle:
@@ -158,15 +161,17 @@ def _argv(
     ]
 
 
-def _request(job: Job, attempt: int, folder: RunFolder | None) -> tuple[list[str], dict[str, str]]:
+def _request(
+    job: Job, attempt: int, folder: RunFolder | None, port: int = 0
+) -> tuple[list[str], dict[str, str]]:
     """Return torchrun's argv and variables. Without a folder, torchrun chooses the path of its files.
 
-    Pure.
+    `port`: of the rendezvous. Pure.
     """
     options = TorchrunOptions(**job.options)
     where = layout(job.world_size, options)
     argv = [job.python, "-m", "torch.distributed.run"]
-    argv += arguments(options, job, where, node=0, endpoint="127.0.0.1:0")
+    argv += arguments(options, job, where, node=0, endpoint=f"127.0.0.1:{port}")
     # Without this flag, torch resolves this host's name, which has many addresses on laptops.
     argv += ["--local-addr", "127.0.0.1"]
     if folder is not None:

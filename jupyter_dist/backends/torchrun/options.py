@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from ...cluster_form import Form
 from ...errors import InputError
+from ...hosts.openssh import LOCAL
 from ...option_fields import flag, matching
 from ...worker.gpus.devices import visible_gpus
 from ..ranks.default_environment import cores
@@ -85,7 +87,8 @@ class TorchrunOptions(LauncherHostOptions, LauncherGpuOptions):
     nproc_per_node: Annotated[int, BeforeValidator(_processes), Field(ge=1)] | None = flag(
         None,
         "Workers per node",
-        "The number of workers on each host, or gpu, cpu or auto: as many as the host has of them",
+        "The number of workers on each host, or gpu, cpu or auto: as many as this machine has of them, "
+        "if no other hosts are named",
         value=("N|gpu|cpu|auto", "a whole number of at least 1, gpu, cpu or auto"),
         ranks=True,
     )
@@ -130,6 +133,19 @@ class TorchrunOptions(LauncherHostOptions, LauncherGpuOptions):
     @classmethod
     def instead_of(cls, flag: str) -> str | None:
         return _INSTEAD.get(flag.replace("_", "-"))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_here(cls, given: Any) -> Any:
+        """Refuse a word for the devices of other hosts: the ranks are counted before any connection."""
+        if not isinstance(given, Mapping) or given.get("nproc_per_node") not in ("gpu", "cpu", "auto"):
+            return given
+        if any(host["name"] != LOCAL for host in given.get("hosts") or ()):
+            raise ValueError(
+                f"--nproc-per-node {given['nproc_per_node']} counts the devices of this machine, and -H or "
+                "--hostfile names other hosts. Write the number of workers on each host"
+            )
+        return given
 
     @property
     def ranks(self) -> int | None:

@@ -192,6 +192,8 @@ def _digest(batch: Any) -> str:
 def _look_for_normalization(model: Any, batch: int) -> None:
     nn = sys.modules["torch"].nn
     kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-    found = [name for name, layer in model.module.named_modules() if isinstance(layer, kinds)]
+    layers = [(name, layer) for name, layer in model.module.named_modules() if isinstance(layer, kinds)]
+    # A frozen layer, in mode eval, uses its running statistics instead of the batch.
+    found = [name for name, layer in layers if layer.training or layer.running_mean is None]
     if found:
         report("batch-norm", layers=len(found), layer=found[0][:100], batch=batch)

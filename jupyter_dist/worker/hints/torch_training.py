@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import sys
 import weakref
 from collections.abc import Callable
@@ -293,4 +294,12 @@ def _uses_rpc() -> bool:
 def _look_at_threads(torch: Any, parameters: list[Any]) -> None:
     threads, ranks = torch.get_num_threads(), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if threads > 1 and threads * ranks > cores() and parameters[0].device.type == "cpu":
-        report("cpu-threads", threads=threads, ranks=ranks, cores=cores())
+        report("cpu-threads", threads=threads, ranks=ranks, cores=cores(), **_own_cores())
+
+
+def _own_cores() -> dict[str, Any]:
+    """Return which cores this rank may use. A launcher can bind the ranks of a machine to different cores."""
+    if not hasattr(os, "sched_getaffinity"):
+        return {}
+    mask = sum(1 << core for core in os.sched_getaffinity(0))
+    return {"host": socket.gethostname(), "mask": f"{mask:x}"}

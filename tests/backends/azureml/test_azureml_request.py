@@ -354,7 +354,7 @@ def test_a_datastore_without_a_key_has_hosts_sign_by_the_user_s_own(monkeypatch:
         key.signed_delegated_user_tid = None
         return key
 
-    about = {"datastoreType": "AzureBlob", "endpoint": "core.windows.net"}
+    about: dict[str, Any] = {"datastoreType": "AzureBlob", "endpoint": "core.windows.net"}
     about |= {"accountName": "acct", "containerName": "c", "credentials": {"credentialsType": "None"}}
     monkeypatch.setattr(ServiceOperations, "get_user_delegation_key", answer)
     monkeypatch.setattr(MlWorkspace, "other", lambda *_: {"properties": about})

@@ -581,6 +581,25 @@ def test_the_request_is_horovodruns_command_line() -> None:
 
 
 @needs_horovod
+@pytest.mark.parametrize(
+    ("mpirun", "built", "controller"),
+    [
+        ("/usr/bin/mpirun", {"gloo", "mpi"}, "--mpi"),
+        ("/usr/bin/mpirun", {"gloo"}, "--gloo"),
+        ("/usr/bin/mpirun", set(), "--mpi"),
+        (None, {"gloo", "mpi"}, "--gloo"),
+    ],
+)
+def test_the_default_is_mpi_where_mpirun_and_horovod_have_it(
+    mpirun: str | None, built: set[str], controller: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name, **more: mpirun)
+    monkeypatch.setattr("jupyter_dist.backends.horovod.backend.built_with", lambda: frozenset(built))
+    assert Horovod().request(job(2))["argv"][-4] == controller
+    assert Horovod().request(job(2, mpi=True))["argv"][-4] == "--mpi"
+
+
+@needs_horovod
 def test_elastic_options_that_cannot_work(tmp_path: Path) -> None:
     def check(np: int, **options: Any) -> None:
         Horovod().check(np, HorovodOptions(**options).model_dump(mode="json"))

@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
+from jupyter_dist.backends.horovod import elastic_local
 from jupyter_dist.backends.horovod.options import HorovodOptions, flags
 from jupyter_dist.errors import InputError
 from jupyter_dist.flags import flags_of
 from jupyter_dist.hosts.openssh import options
 from jupyter_dist.plan.run_plan import read_command_line, run_flags
+from jupyter_dist.worker.launchers.horovodrun_rank import GPUS
 
 needs_horovod = pytest.mark.needs("horovod", "torch", "tensorflow", "tf_keras")
+HERE = [{"name": "localhost", "slots": 3}, {"name": "127.0.0.1", "slots": 1}]
 
 
 @needs_horovod
@@ -151,3 +154,21 @@ def test_what_is_passed_on_is_read_by_horovodrun(monkeypatch: pytest.MonkeyPatch
 def test_options_that_do_not_fit(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         HorovodOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "slots", "shares"),
+    [
+        ({"min_np": 1}, 2, "0,1;2,3"),
+        ({"min_np": 1, "max_np": 4}, 4, "0;1;2;3"),
+        ({"min_np": 1, "hosts": HERE}, 4, "0;1;2;3"),
+        ({"min_np": 1, "max_np": 2, "hosts": HERE}, 2, "0,1;2,3"),
+        ({"min_np": 1, "max_np": 8, "hosts": HERE}, 4, "0;1;2;3"),
+    ],
+)
+def test_each_slot_of_this_machine_has_gpus_of_its_own(
+    options: dict[str, Any], slots: int, shares: str
+) -> None:
+    found = HorovodOptions(**options)
+    assert elastic_local.slots(found, 2) == slots
+    assert elastic_local.environment(found, 2, Path("/run"), ["0", "1", "2", "3"])[GPUS] == shares

@@ -53,10 +53,12 @@ def test_init_containers_that_fail_are_told_of() -> None:
     """The ranks' container then waits without a reason of its own."""
     waiting = {"name": "ranks", "state": {"waiting": {"reason": "PodInitializing"}}}
     failed = {"name": "fetch", "state": {"terminated": {"reason": "Error", "exitCode": 3}}}
-    statuses = {"containerStatuses": [waiting], "initContainerStatuses": [failed]}
+    statuses: dict[str, Any] = {"containerStatuses": [waiting], "initContainerStatuses": [failed]}
     assert ending_of(pod(phase="Failed", **statuses)) == "has ended: Error, exit code 3 (container fetch)"
     done = {"terminated": {"reason": "Completed", "exitCode": 0}}
-    both = {f"{kind}tatuses": [{"name": kind, "state": done}] for kind in ("initContainerS", "containerS")}
+    both: dict[str, Any] = {
+        f"{kind}tatuses": [{"name": kind, "state": done}] for kind in ("initContainerS", "containerS")
+    }
     assert "(container containerS)" in str(ending_of(pod(phase="Succeeded", **both)))
     image = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
     statuses["initContainerStatuses"] = [{"name": "fetch", "state": {"waiting": image}}]
@@ -79,7 +81,8 @@ def test_the_container_of_the_ranks_is_found_behind_a_proxy() -> None:
     injected = {**pod(phase="Running"), "spec": {"containers": [proxy, ranks]}}
     assert own_container(injected)["name"] == "ranks"
     assert own_container(pod()) == {}, "a pod of which no more is known"
-    up, starting = {"state": {"running": {}}}, {"state": {"waiting": {"reason": "PodInitializing"}}}
+    up: dict[str, Any] = {"state": {"running": {}}}
+    starting = {"state": {"waiting": {"reason": "PodInitializing"}}}
     statuses = [{"name": "linkerd-proxy", **up}, {"name": "ranks", **starting}]
     injected["status"]["containerStatuses"] = statuses
     assert not is_up(injected), "the ranks' container waits for the proxy"

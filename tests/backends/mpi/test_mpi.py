@@ -116,6 +116,8 @@ def test_each_launcher_gets_its_own_arguments() -> None:
         (["--map-by=node", "--bind-to=socket"], []),
         (["--rankfile", "r.txt"], []),
         (["-N", "2"], ["--bind-to", "none"]),
+        (["--map-by", "slot:PE=2"], []),
+        (["--map-by=ppr:2:node:pe=4"], []),
     ],
 )
 def test_ranks_fill_slot_after_slot_unbound_unless_told_otherwise(more: list[str], placed: list[str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from jupyter_dist.backends.mpi.backend import Mpi
 from jupyter_dist.backends.mpi.options import MpiOptions
+from jupyter_dist.backends.shared_options.hosts import check_hosts
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, State
@@ -147,3 +148,19 @@ def test_the_request_names_hosts_and_variables_but_no_value(mpirun: str) -> None
 def test_srun_takes_no_hosts() -> None:
     with pytest.raises(InputError, match=r"srun runs on the hosts that Slurm allocates\. Remove -H"):
         Mpi().check(2, MpiOptions(hosts=TWO, launcher="slurm", mpirun="true").model_dump(mode="json"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("[fd00::1]", r"accepts no IPv6 address as a host, as in \[fd00::1\]\. Add .* `HostName fd00::1` to"),
+        ("me@[fd00::1]", r"accepts no IPv6 address as a host"),
+        ("me@node1", r"accepts no user name in a host, as in me@node1\. Write only node1"),
+    ],
+)
+def test_names_that_launchers_would_misread(name: str, message: str) -> None:
+    asked = MpiOptions(hosts=({"name": "localhost", "slots": 1}, {"name": name, "slots": 1}))
+    with pytest.raises(InputError, match=message):
+        check_hosts(asked, users=False)
+    if shutil.which("ssh") is not None:
+        check_hosts(asked)

@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 
 from jupyter_dist.backends.ray import local_cluster
+from jupyter_dist.backends.ray.options import RayOptions
+from jupyter_dist.errors import LaunchError
+from jupyter_dist.folder import RunFolder
+from jupyter_dist.worker.gpus.devices import Gpu
 
 _SLEEP = "import sys; print('up', flush=True); sys.stdin.read()"
 
@@ -29,6 +33,16 @@ def test_a_shell_reads_the_path_of_rays_python_as_one_word(
     command = f"exec {local_cluster._python(str(temporary))} -c 'import sys; print(sys.prefix)'"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert os.path.samefile(done.stdout.strip(), home)
+
+
+@pytest.mark.parametrize("gpus_per_worker", [None, 1])
+def test_a_ray_of_the_runs_own_never_gets_more_gpus(
+    gpus_per_worker: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_cluster, "visible_gpus", lambda: (Gpu("0", None),))
+    asked = RayOptions(gpus_per_worker=gpus_per_worker)
+    with pytest.raises(LaunchError, match=r"4 workers ask 4 GPUs, .* those of this machine: 1"):
+        local_cluster.start(RunFolder(tmp_path), asked, 4)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,11 @@ def test_the_request_is_torchruns_own_command_line() -> None:
     assert value(request(2, rdzv_endpoint="127.0.0.1:29400"), "--rdzv-endpoint") == "127.0.0.1:29400"
 
 
+def test_ranks_meet_at_the_port_of_a_static_rendezvous() -> None:
+    folder = start("import jupyter_dist as dist; dist.init(); dist.world_size()", rdzv_backend="static")
+    assert ended(folder).state is State.SUCCEEDED
+
+
 @pytest.mark.parametrize(
     ("given", "np"),
     [
@@ -84,6 +89,10 @@ def test_how_many_ranks_there_are(given: dict[str, Any], np: int) -> None:
         ({"nnodes": "some"}, "--nnodes needs a number of nodes"),
         ({"nproc_per_node": "0"}, "--nproc-per-node needs a whole number of at least 1"),
         ({"nproc_per_node": "many"}, "--nproc-per-node needs a whole number of at least 1, gpu, cpu or auto"),
+        (
+            {"nproc_per_node": "auto", "hosts": "localhost:8,b:8"},
+            "--nproc-per-node auto counts the devices of this machine",
+        ),
         *(
             ({"rdzv_conf": text}, "--rdzv-conf needs NAME=VALUE pairs")
             for text in ("x", "a=1,", ",a=1", "a=1,,b=2", "a= ,b=2")
