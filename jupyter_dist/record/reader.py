@@ -98,17 +98,20 @@ def status(folder: RunFolder) -> Status:
 def _stored(folder: RunFolder) -> Status:
     try:
         found = stored_status.read(folder)
-        if found is not None and not found.state.ended and not supervised(found):
+        # Asked once for each state: a supervisor that lives now may write its last state and end meanwhile.
+        is_sure = found is None or found.state.ended or supervised(found)
+        if not is_sure:
             # The supervisor may have written its last state after the first read and before its end. And a
             # network disk may answer from a cache, which a listing of the folder renews.
             with contextlib.suppress(OSError):
                 os.listdir(folder.path)
             found = stored_status.read(folder)
+            is_sure = found is not None and (found.state.ended or supervised(found))
     except (OSError, ValueError) as error:
         return Status(folder.id, State.LOST, reason=f"{folder.state.name} cannot be read: {error}")
     if found is None:
         return _unsupervised(folder)
-    if found.state.ended or supervised(found) or _beats_by_the_disk(folder, found):
+    if is_sure or _beats_by_the_disk(folder, found):
         return found
     if found.state is State.UNWATCHED:
         return found  # its own reason stays
