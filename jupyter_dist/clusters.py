@@ -30,12 +30,13 @@ from pydantic import BaseModel
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import Table
 
-from . import backends, cluster_tables
+from . import backends
 from .backends import Backend
 from .errors import DistError, InputError, NameTaken
 from .flags import build, nearest, shown
 from .folder import make_private, write_bytes
 from .options import NOT_SAVED, RunOptions
+from .text import toml_tables
 from .text.confidential import has_form_of_a_key, named_like_a_secret, reads_like_a_secret
 from .worker import file_locks
 
@@ -257,16 +258,16 @@ def add(cluster: Cluster, *, replace: bool = False, old_name: str | None = None)
             raise NameTaken(f"A cluster {cluster.name!r} already exists. Add --replace to change it")
         before = tables.get(old_name or cluster.name)
         formerly = list(_earlier_names(cluster.name, before)) if isinstance(before, Mapping) else []
-        saved = cluster_tables.writable(document)
+        saved = toml_tables.writable(document, "clusters")
         if old_name is not None and cluster.name != old_name:
-            cluster_tables.rename(saved, old_name, cluster.name)
+            toml_tables.rename(saved, old_name, cluster.name)
             formerly = [name for name in formerly if name != cluster.name] + [old_name]
         if not isinstance(saved.get(cluster.name), Table):
             saved[cluster.name] = tomlkit.table()
         launched = {} if cluster.launched_from is None else {"launched_from": cluster.launched_from}
         known_as = {"formerly": formerly} if formerly else {}
         values = {"backend": cluster.backend, **launched, **cluster.options, **known_as}
-        cluster_tables.update(saved[cluster.name], values)
+        toml_tables.update(saved[cluster.name], values)
         _write(document)
 
 
@@ -277,7 +278,7 @@ def remove(name: str) -> None:
         document = _read()
         if name not in _tables(document):
             raise InputError(f"no cluster {name!r}")
-        del cluster_tables.writable(document)[name]
+        del toml_tables.writable(document, "clusters")[name]
         _write(document)
     if used() == name:
         use(None)

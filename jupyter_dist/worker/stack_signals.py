@@ -47,8 +47,7 @@ def signal_for(pid: int) -> int:
     can take the signal and has no stack yet. Elsewhere, or if the kernel does not tell, the answer is
     STACK_SIGNAL.
     """
-    in_sleep = _is_in_c_sleep(pid)
-    signum = 0 if in_sleep else STACK_SIGNAL
+    signum = STACK_SIGNAL
     with contextlib.suppress(OSError):
         folder = f"/proc/{pid}/fd"
         for name in os.listdir(folder):
@@ -58,11 +57,12 @@ def signal_for(pid: int) -> int:
                     continue
                 with open(path, "a+b", buffering=0) as file:
                     waits_s = time.time() - os.fstat(file.fileno()).st_mtime
-                    if signum and waits_s > _ANSWERS_IN_S and is_unanswered(file.fileno()):
+                    if waits_s > _ANSWERS_IN_S and is_unanswered(file.fileno()):
                         signum = ALL_STACKS_SIGNAL
-                    file.write((NOTE if in_sleep else _ASKED).encode())
+                    file.write((NOTE if _is_in_c_sleep(pid) else _ASKED).encode())
                 break
-    return signum
+    # Looked at last: a rank that has begun a sleep meanwhile gets no signal either.
+    return 0 if _is_in_c_sleep(pid) else signum
 
 
 def is_unanswered(stacks: int) -> bool:

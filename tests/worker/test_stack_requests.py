@@ -14,6 +14,7 @@ from jupyter_dist.manage import stack_request
 from jupyter_dist.record.failures import stacks
 from jupyter_dist.record.failures.stacks import Frame
 from jupyter_dist.record.outputs.results import Results
+from jupyter_dist.worker import stack_signals
 from jupyter_dist.worker.stack_signals import IN_C_SLEEP
 from tests.rigs.launching import ended, launch_cell, logs, story, until
 
@@ -49,6 +50,15 @@ def enough(tmp_path: Path) -> Path:
     return tmp_path / "enough"
 
 
+def until_asleep(run: RunFolder) -> None:
+    """Wait until all ranks sleep. A rank that is about to sleep may get a signal as it begins."""
+    until(
+        run,
+        lambda status: all(rank.pid and stack_signals._is_in_c_sleep(rank.pid) for rank in status.ranks),
+        "the first sleep",
+    )
+
+
 def until_seen(run: RunFolder, enough: Path, at: Callable[[Frame], bool]) -> Status:
     """Ask for stacks until all ranks were seen at a frame; then wait for the run's end."""
     until(run, lambda _: [logs(run, rank) for rank in (0, 1)] == [["up"]] * 2, "both ranks")
@@ -74,6 +84,7 @@ def test_a_sleep_of_c_code_shows_its_line_and_is_not_cut_short(
     own_folders: Path, enough: Path, backend: str
 ) -> None:
     run = launch_cell(backend, C_SLEEP.replace("KIND", "CDLL"), 2, names={"ENOUGH": str(enough)})
+    until_asleep(run)
     status = until_seen(run, enough, lambda frame: frame.line == 7)
     assert status.state is State.SUCCEEDED, story(run)
     assert list(Results(run, status, 2)) == [{(0, True)}] * 2
@@ -81,6 +92,7 @@ def test_a_sleep_of_c_code_shows_its_line_and_is_not_cut_short(
 
 def test_a_sleep_of_c_code_that_holds_the_gil_is_named(own_folders: Path, enough: Path) -> None:
     run = launch_cell("local", C_SLEEP.replace("KIND", "PyDLL"), 2, names={"ENOUGH": str(enough)})
+    until_asleep(run)
     status = until_seen(run, enough, lambda frame: frame.function == IN_C_SLEEP)
     assert list(Results(run, status, 2)) == [{(0, True)}] * 2
 

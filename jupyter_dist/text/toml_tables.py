@@ -1,4 +1,4 @@
-"""Changes of the tables in a document of saved clusters (clusters.py)."""
+"""Changes of the tables in a TOML document, such as the saved clusters."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from tomlkit.items import Table
 __all__ = ["rename", "update", "writable"]
 
 
-def writable(document: tomlkit.TOMLDocument) -> Any:
-    """Return the table of all clusters, to change it. Create it if there is none.
+def writable(document: tomlkit.TOMLDocument, key: str) -> Any:
+    """Return the table of tables with this key, to change it. Create it if there is none.
 
-    Also create it anew, with the same clusters, if it has another form: an inline table, dotted keys, or
-    tables with others between them. tomlkit cannot add a table to all of these forms.
+    Also create it anew, with the same tables, if it has another form: an inline table, dotted keys, or tables
+    with others between them. tomlkit cannot add a table to all of these forms.
     """
-    found = document.get("clusters")
+    found = document.get(key)
     if isinstance(found, Table):
         return found
     made = tomlkit.table(is_super_table=True)
     if found is not None:
         for name, values in found.unwrap().items():
             made[name] = values
-        del document["clusters"]
-    document["clusters"] = made
-    return document["clusters"]
+        del document[key]
+    document[key] = made
+    return document[key]
 
 
 def rename(saved: Any, old: str, new: str) -> None:
