@@ -44,7 +44,7 @@ _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 _IPYTHON = {"In", "Out", "get_ipython", "_", "__", "___", "_i", "_ii", "_iii", "_ih", "_oh", "_dh"}
 _OF_A_MODULE = {"__builtins__", "__builtin__", "__doc__", "__file__", "__loader__", "__name__", "__package__"}
 _OF_A_MODULE |= {"__spec__", "__annotations__", "__annotate__", "__conditional_annotations__"}
-_OUTPUTS = {"_", "__", "___"}
+_OUTPUTS, _NO_OUTPUT = {"_", "__", "___"}, ""
 _NUMBERED = re.compile(r"_i?\d+")
 _REPLACED = ("exit", "open", "quit")
 """Builtins in whose place IPython has its own."""
@@ -242,13 +242,17 @@ def old_classes(values: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def _is_output(value: object, outputs: object) -> bool:
+    """Return whether IPython has put this value into `_`. The newest outputs are looked at first."""
+    shown = reversed(outputs.values()) if isinstance(outputs, dict) else ()
+    return value is _NO_OUTPUT or any(value is each for each in shown)
+
+
 def hidden_names(namespace: Mapping[str, Any]) -> set[str]:
     """Return names that the shell or the interpreter put into the notebook. A rank has its own or none."""
     found = {*filter(_is_hidden, namespace)}
-    outputs = namespace.get("Out")
-    known = {id(value) for value in ("", *outputs.values())} if isinstance(outputs, dict) else {id("")}
     # IPython leaves `_` alone after `from gettext import gettext as _`, and so the name is the user's.
-    found -= {name for name in _OUTPUTS & found if id(namespace[name]) not in known}
+    found -= {name for name in _OUTPUTS & found if not _is_output(namespace[name], namespace.get("Out"))}
     found.update(name for name in _REPLACED if name in namespace and _is_ipythons(namespace[name]))
     return found
 

@@ -49,9 +49,9 @@ def as_text(given: object) -> object:
     return given
 
 
-def _plain(value: object) -> object:
+def _plain(value: Any) -> object:
     """Return Python's number for one of NumPy, whose repr is `np.float64(0.1)`."""
-    return value.item() if getattr(value, "shape", None) == () else value  # type: ignore[attr-defined]
+    return value.item() if getattr(value, "shape", None) == () else value
 
 
 def read_dimension(text: str) -> Dimension:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
 import json
 import os
 import sys
@@ -14,7 +13,7 @@ from typing import TextIO
 
 from ..folder import RunFolder, write_bytes
 from ..job import RankState, Status
-from ..worker.line_file import write_all
+from ..worker.output.raw_stream import RawStream, as_text
 
 __all__ = ["StatusWriter", "free_room", "keep_room", "log", "log_stream", "open_log"]
 
@@ -124,28 +123,13 @@ def log_stream(fd: int) -> TextIO:
 
     On a full disk the run continues and lines are lost. The end of a run must not depend on its log.
     """
-    return io.TextIOWrapper(_Log(fd), encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    return as_text(_Log(fd))
 
 
-class _Log(io.RawIOBase):
-    """A log as a raw stream."""
-
-    mode = "wb"
-
-    def __init__(self, fd: int) -> None:
-        self._fd = self.name = fd
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._fd
-
-    def write(self, data: object) -> int:
-        view = memoryview(data).cast("B")  # type: ignore[arg-type]
+class _Log(RawStream):
+    def put(self, data: bytes) -> None:
         with contextlib.suppress(OSError):
-            write_all(self._fd, bytes(view))
-        return len(view)
+            super().put(data)
 
 
 _streams: dict[int, TextIO] = {}

@@ -102,7 +102,8 @@ def run(run_folder: Path, rank_folder: Path, kept: KeptNames | None = None) -> t
         if kept is not None:
             kept.explain(error)
         error_report.keep_error(rank_folder, error, labels)
-        _show_open()
+        with contextlib.suppress(Exception):  # the error of the cell is reported
+            _show_open()
         return 1, False
 
 
@@ -115,10 +116,9 @@ def _write_last() -> None:
 
 def _show_last(header: Mapping[str, Any], value: Any) -> None:
     """Show what a notebook shows at the end of a cell: open figures, and a last expression without a `;`."""
-    from ..output import displays, library_displays
+    from ..output import displays
 
-    displays.renew_widgets()
-    library_displays.close_figures(value)
+    _show_open(value)
     if not header["source"].rstrip().endswith(";"):
         try:
             displays.show_result(value)
@@ -133,16 +133,15 @@ def _exit_code(error: SystemExit) -> tuple[int, bool]:
     return 1, False
 
 
-def _show_open() -> None:
-    """Show the open figures and the final state of widgets below the error of a cell, as a notebook does.
+def _show_open(value: Any = None) -> None:
+    """Show the final state of widgets and the open figures, also below an error, as a notebook does.
 
-    Otherwise a session would show the figures below its next cell.
+    Otherwise a session would show the figures below its next cell. `value`: of the last expression.
     """
     from ..output import displays, library_displays
 
-    with contextlib.suppress(Exception):  # the error of the cell is reported
-        displays.renew_widgets()
-        library_displays.close_figures()
+    displays.renew_widgets()
+    library_displays.close_figures(value)
 
 
 def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kept: KeptNames | None) -> Any:

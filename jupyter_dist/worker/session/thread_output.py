@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import sys
 import threading
 
 from ..line_file import write_all
+from ..output.raw_stream import RawStream, as_text
 
 __all__ = ["OldThreads", "install"]
 
@@ -37,26 +37,16 @@ class OldThreads:
             self._logs.update(dict.fromkeys(left, fd))
 
 
-class _Stream(io.RawIOBase):
+class _Stream(RawStream):
     """A raw stream that writes to the log of the calling thread."""
 
-    mode = "wb"
-
     def __init__(self, fd: int, old: OldThreads) -> None:
-        self._fd, self._old = fd, old
-        self.name = fd
+        super().__init__(fd)
+        self._old = old
 
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._fd
-
-    def write(self, data: object) -> int:
-        view = memoryview(data).cast("B")  # type: ignore[arg-type]
+    def put(self, data: bytes) -> None:
         fd = self._old.log()
-        write_all(self._fd if fd is None else fd, bytes(view))
-        return len(view)
+        write_all(self._fd if fd is None else fd, data)
 
 
 def install() -> OldThreads:
@@ -65,8 +55,7 @@ def install() -> OldThreads:
     for name, fd in (("stdout", 1), ("stderr", 2)):
         with contextlib.suppress(Exception):
             getattr(sys, name).flush()
-        raw = _Stream(fd, old)
-        stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+        stream = as_text(_Stream(fd, old))
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     return old
