@@ -33,10 +33,11 @@ _ABOUT = (
     "Runs the cell on every rank and shows the output of all ranks. Each rank is a "
     "separate process. jupyter-dist sends the notebook variables that the cell uses. The "
     "value of the last expression is the rank's result. Variables of the notebook "
-    "replace {name} and $name in a flag's value, except in --metric."
+    "replace {name} and $name in a flag's value, except in --metric. {run.id} is an attribute."
 )
 _SESSION_ALONE = re.compile(r"(?<!\S)--session(?=\s|$)")
-_VARIABLE = re.compile(r"\{([^\W\d]\w*)\}|\$([^\W\d]\w*)")
+_NAME = r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)"
+_VARIABLE = re.compile(rf"\{{{_NAME}\}}|\${_NAME}")
 
 
 @magics_class
@@ -130,11 +131,21 @@ def _has_code(cell: str) -> bool:
 def _expander(namespace: Mapping[str, Any]) -> Callable[[str], str]:
     """Return a function that replaces `{name}` and `$name` by notebook variables. Other text stays unchanged.
 
-    The replacement follows the split of the line, so a value with blanks or quotes stays one value."""
+    `{name.attribute}` and `$name.attribute` are attributes, as in IPython's own magics. Methods do not count,
+    so `$stem.format` ends with the text `.format`. The replacement follows the split of the line, so a value
+    with blanks or quotes stays one value."""
 
     def value(match: re.Match[str]) -> str:
-        name = name_in_code(match[1] or match[2])
-        return str(namespace[name]) if name in namespace else match[0]
+        name, *attributes = name_in_code(match[1] or match[2]).split(".")
+        if name not in namespace:
+            return match[0]
+        found = namespace[name]
+        while attributes and not callable(inner := getattr(found, attributes[0], callable)):
+            found = inner
+            del attributes[0]
+        if attributes and match[1]:
+            return match[0]
+        return ".".join([str(found), *attributes])
 
     return lambda text: _VARIABLE.sub(value, text)
 

@@ -7,6 +7,7 @@ import enum
 import inspect
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
 import pytest
@@ -257,6 +258,13 @@ def test_names_of_variables_are_those_of_the_code() -> None:
     found = parse(f"--tune {micro}=int(1,3) --objective max:a")
     assert [name in code for name in found.tune] == [True]
     assert _expander(code)(f"{{{micro}}} ${micro}") == "3 3"
+
+
+def test_attributes_of_variables() -> None:
+    expand = _expander({"r": SimpleNamespace(id="7f", best=SimpleNamespace(id="7f-t1")), "stem": "net"})
+    assert expand("{r.id} $r.id $r.id-t0 {r.best.id}:transfer") == "7f 7f 7f-t0 7f-t1:transfer"
+    assert expand("$stem.pt $stem.format {stem}.pt") == "net.pt net.format net.pt"
+    assert expand("{r.none} {stem.format} $none.id {0.id}") == "{r.none} {stem.format} $none.id {0.id}"
 
 
 def test_hosts(tmp_path: Path) -> None:

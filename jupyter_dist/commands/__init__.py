@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
@@ -39,6 +40,7 @@ __all__ = ["dispatch", "flag_groups", "main"]
 
 _NOT_IN_TERMINAL = ("out",)
 _HELP = ("-h", "--help")
+_RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}(-t\d+)?")
 
 
 def flag_groups(backend: Backend, leave_out: Sequence[str] = ()) -> list[tuple[str, Sequence[Flag]]]:
@@ -108,24 +110,31 @@ def _tree(context: Context) -> tuple[Command, ...]:
 
 def dispatch(words: str | Sequence[str], context: Context, expand: Callable[[str], str] = str) -> Any:
     """Run the command in a line and return what to show. Raises DistError."""
-    if verbatim := _verbatim(words, context):
+    if verbatim := _verbatim(words, context, expand):
         tokens = verbatim
     else:
         tokens = [expand(t) for t in split_line(words)] if isinstance(words, str) else list(words)
     return _descend(tokens, _tree(context), context, "jupyter dist" if context.terminal else "%dist")
 
 
-def _verbatim(words: str | Sequence[str], context: Context) -> list[str]:
-    """Return the name and the rest of a command that reads its line itself. Empty for any other command."""
+def _verbatim(words: str | Sequence[str], context: Context, expand: Callable[[str], str]) -> list[str]:
+    """Return the name and the rest of a command that reads its line itself. Empty for any other command.
+
+    The rest is code of the ranks, so only a run's id at its beginning may be a variable of the notebook."""
     text = words if isinstance(words, str) else " ".join(words)
     name, _, rest = text.strip().partition(" ")
     chosen = next((one for one in _tree(context) if one.name == name and one.verbatim), None)
     if chosen is None or rest.strip() in _HELP:
         return []
+    first = rest.split(maxsplit=1)[:1]
+    if first and _RUN_ID.fullmatch(id := expand(first[0])):
+        rest = rest.replace(first[0], id, 1)
     return [name, rest.strip()]
 
 
 def _descend(tokens: list[str], commands: tuple[Command, ...], context: Context, path: str) -> Any:
+    if tokens[:1] == ["help"]:
+        tokens = [*tokens[1:], "--help"]
     if not tokens or tokens[0] in _HELP:
         return Message(_overview(commands, path))
     if tokens == ["--version"]:

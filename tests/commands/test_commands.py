@@ -48,7 +48,7 @@ def _raise(error: Exception) -> Any:
 
 
 class TestTheTree:
-    @pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+    @pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
     def test_help_lists_the_commands(self, words: list[str]) -> None:
         text = str(dispatch(words, TERMINAL))
         for name in (
@@ -86,6 +86,10 @@ class TestTheTree:
         text = str(dispatch(words, TERMINAL))
         assert text.startswith(f"usage: jupyter dist {words.split()[0]}")
         assert len(text.splitlines()) > 2
+
+    @pytest.mark.parametrize("words", ["logs", "clusters", "clusters add", "debug"])
+    def test_help_is_a_command_too(self, words: str) -> None:
+        assert str(dispatch(f"help {words}", NOTEBOOK)) == str(dispatch(f"{words} --help", NOTEBOOK))
 
     def test_help_of_run_has_the_flags_of_the_backend(self) -> None:
         text = str(dispatch("run --help", TERMINAL))
@@ -397,7 +401,7 @@ class TestClusters:
         assert rows[1] == ("b", "local", "", "")
 
     def test_use_belongs_to_a_kernel(self) -> None:
-        with pytest.raises(InputError, match="In a terminal, write `run --cluster NAME`"):
+        with pytest.raises(InputError, match="In a terminal, write `jupyter dist run --cluster NAME SCRIPT`"):
             dispatch("use box", TERMINAL)
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pexpect  # type: ignore[import-untyped]
 import pytest
 
+from jupyter_dist import commands
 from jupyter_dist.commands import debug_commands, dispatch
 from jupyter_dist.commands.run_commands import Context
 from jupyter_dist.conformance.deadlines import PATIENCE_S, run_process
 from jupyter_dist.errors import DistError, InputError, RunNotFound
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
+from jupyter_dist.magics import _expander
 from jupyter_dist.manage import stop
 from jupyter_dist.start import last_run
 from tests.rigs.answering import AT_CALL, User, waiting
@@ -183,3 +186,11 @@ def test_the_words_of_the_command(own_folders: Path) -> None:
     assert read("") == (None, None, "")
     assert read("beef") == (None, None, "beef"), "it is a name, because no run has this id"
     assert read("p 1") == (None, None, "p 1")
+
+
+def test_the_runs_id_may_be_in_a_variable_and_the_line_stays_the_ranks_own() -> None:
+    id = "20261128-151244-2eae8e2a-t1"
+    expand = _expander({"r": SimpleNamespace(id=id), "x": 5})
+    assert commands._verbatim("debug {r.id} 1  p {x}", NOTEBOOK, expand) == ["debug", f"{id} 1  p {{x}}"]
+    assert commands._verbatim("debug {x}", NOTEBOOK, expand) == ["debug", "{x}"]
+    assert commands._verbatim("debug", NOTEBOOK, expand) == ["debug", ""]
