@@ -75,6 +75,7 @@ class Trials:
             "max_jobs": search.max_jobs,
             "parallel": search.parallel,
             "strategy": search.strategy,
+            **_further(search),
             **self._request_of(search, trial, job.timeout_s),
         }
 
@@ -141,3 +142,16 @@ def _end_of(tuning: Tuning) -> Poll:
     if not tuning.succeeded or tuning.hindered is not None:
         return Poll(State.FAILED, final=True, detail=tuning.hindered or tuning.why_none())
     return Poll(State.SUCCEEDED, detail=tuning.told())
+
+
+def _further(search: Search) -> dict[str, Any]:
+    """Return the options of a search that its user has chosen, by the names of their flags."""
+    chosen = {
+        "early_stopping": search.policy or search.early_stopping or None,
+        "scheduler": search.scheduler,
+        "population": search.population,
+        "stop_when": search.stop_when,
+        "warm_start": ",".join(search.parents) + (":transfer" if search.transfer else "") or None,
+        "seed": search.seed,
+    }
+    return {name: value for name, value in chosen.items() if value is not None}

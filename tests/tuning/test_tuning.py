@@ -27,7 +27,7 @@ from jupyter_dist.record.trials import FAILED, RUNNING, STOPPED, SUCCEEDED
 from jupyter_dist.search.dimensions import Whole
 from jupyter_dist.search.spec import Search
 from jupyter_dist.showing import live
-from jupyter_dist.start import Origin, start_cell
+from jupyter_dist.start import Origin, describe, start_cell
 from jupyter_dist.tuning import trial_runs, tuning_loop
 from jupyter_dist.tuning.ledger import Ledger
 from jupyter_dist.tuning.tuning_loop import Tuning
@@ -311,6 +311,28 @@ def _decades(lr: float, batch: int = 1) -> None:
     import jupyter_dist as dist
 
     dist.log(loss=abs(math.log10(lr) + 3))
+
+
+def test_a_dry_run_shows_how_it_would_search() -> None:
+    """All that was chosen, and nothing else."""
+
+    def request(flags: str) -> dict[str, Any]:
+        line = f"-np 1 --tune lr=choice(1,2) --objective max:score {flags}"
+        plan = make_plan(read_command_line(line.split()).given)
+        return dict(describe("lr", {}, plan, Origin("In[1]", Path.cwd()))["request"])
+
+    plain = request("--max-jobs 4")
+    assert list(plain) == ["tune", "objective", "max_jobs", "parallel", "strategy", "trial"]
+    assert (
+        request("--max-jobs 4 --seed 0 --early-stopping").items()
+        >= {
+            "seed": 0,
+            "early_stopping": True,
+        }.items()
+    )
+    chosen = request("--max-jobs 4 --scheduler pbt(perturbation_interval=5,max_t=20) --stop-when score>=1")
+    assert (chosen["population"], chosen["max_jobs"]) == (4, 16)
+    assert (chosen["scheduler"], chosen["stop_when"]) == ("pbt(perturbation_interval=5,max_t=20)", "score>=1")
 
 
 def test_a_cell_reads_what_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
