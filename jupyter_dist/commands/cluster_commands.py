@@ -16,6 +16,7 @@ from ..errors import DistError, InputError
 from ..flags import Flag, flags_of
 from ..options import NOT_SAVED
 from ..plan.run_plan import make_plan, meant, read_command_line, run_flags
+from ..showing import display
 from ..text.table import Message, Table
 from .run_commands import Command, Context, Empty, about_site, command
 
@@ -50,7 +51,7 @@ def _list(context: Context, _: Empty, __: tuple[str, ...]) -> Table:
         columns,
         rows,
         data=list(saved.values()),
-        empty="No cluster is saved. Save one with `clusters add NAME --backend B …`",
+        empty=f"No cluster is saved. Save one with `{display.command()} clusters add NAME --backend B …`",
     )
 
 
@@ -110,7 +111,7 @@ def _use(context: Context, flags: _Use, names: tuple[str, ...]) -> Any:
     if context.terminal:
         raise InputError(
             "`use` works only in a notebook, because it sets the cluster of a kernel. In a "
-            "terminal, write `run --cluster NAME`"
+            "terminal, write `jupyter dist run --cluster NAME SCRIPT`"
         )
     if names and flags.none:
         raise InputError("use accepts a NAME or --none, but not both")
@@ -137,7 +138,8 @@ CLUSTER_COMMANDS = (
     command(
         "use",
         "[NAME]",
-        "Make a cluster the default of this notebook until its kernel ends.",
+        "Make a cluster the default of this notebook. JupyterLab saves the choice in the notebook. In other "
+        "programs it ends with the kernel.",
         _use,
         _Use,
         at_most=1,

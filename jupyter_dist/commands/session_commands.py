@@ -106,7 +106,10 @@ def _kill(session: StoredSession) -> tuple[bool, str | None]:
 
 def _session(context: Context, _: Empty, names: tuple[str, ...]) -> Message:
     if context.terminal:
-        raise InputError("`session` works only in a notebook. In a terminal, write --session NAME")
+        raise InputError(
+            "`session` works only in a notebook. In a terminal, write "
+            "`jupyter dist run --session=NAME SCRIPT`"
+        )
     if not names:
         name = session_default.get()
         return Message(

@@ -48,7 +48,7 @@ class Trace:
     """The ranks that are missing, and why."""
 
     def __str__(self) -> str:
-        told = f"The trace of rank {fold.ranges(self.ranks, 60)} is in {self.path}. Open it at https://ui.perfetto.dev."
+        told = f"The trace of {fold.named(self.ranks)} is in {self.path}. Open it at https://ui.perfetto.dev."
         return "\n".join(
             [told, *(f"note: it is not complete. {text}." for text in _by_reason(self.problems))]
         )
@@ -70,7 +70,7 @@ def take(folder: RunFolder, steps: int | None = None, for_s: float | None = None
     The ranks continue to train. Raises InputError, and DistError if no rank can be traced.
     """
     if steps is not None and for_s is not None:
-        raise InputError("A trace has either a number of steps or a length. Remove --steps or --for")
+        raise InputError("A trace has either a number of steps or a length. Remove one of them")
     status, job = reader.status(folder), reader.job(folder)
     _check(folder, status, job)
     attempt, live = running(folder)

@@ -32,14 +32,14 @@ def failure(
     if status.state not in (State.FAILED, State.LOST):
         return ""
     found = card(folder, status, errors)
-    return "" if found is None else report(found)
+    return "" if found is None else report(found, folder.id)
 
 
-def report(found: Card) -> str:
-    """Return a card as text, with its longer texts below it."""
+def report(found: Card, id: str) -> str:
+    """Return the card of a run as text, with its longer texts below it."""
     below = [_part(part) for part in found.parts if part.kind in _IN_TEXT]
     if any(part.kind == "rank" for part in found.parts):
-        below.append("The tracebacks of the other ranks: run.errors")
+        below.append(f"The tracebacks of the other ranks: `{display.command()} logs {id}`")
     return "\n\n".join(["\n".join(found.lines()), *below])
 
 

@@ -24,7 +24,7 @@ from ..text.format import count, duration, exact, number, signal_name, size
 from ..text.safe import both_ends, one_line
 from ..text.svg import Curves, charts
 from ..text.terminal_width import padded, width
-from . import failure_report, scaling, summary_curves, trials
+from . import display, failure_report, scaling, summary_curves, trials
 from .kept_displays import kept_displays
 
 __all__ = ["Summary", "gather", "of", "title_of"]
@@ -144,7 +144,7 @@ def gather(folder: RunFolder) -> Summary:
     card = failure_card(folder, status, errors)
     if status.state is State.STOPPED and card is not None and not card.places:
         card = None  # the headline says it
-    text = "" if card is None else failure_report.report(card)
+    text = "" if card is None else failure_report.report(card, folder.id)
     displays = kept_displays(folder, job, status)
     reports = said(folder, status.attempt, rank_count(job, status)).refresh_shown()
     return Summary(
@@ -181,7 +181,7 @@ def _of_tuning(folder: RunFolder, status: Status, job: Job) -> Summary:
         metrics=[],
         more_metrics=0,
         curves={},
-        failure="" if card is None else failure_report.report(card)[:16_000],
+        failure="" if card is None else failure_report.report(card, folder.id)[:16_000],
         card_html="" if card is None else failure_report.card_html(card),
         logs=one_line(f"{folder.path}-t*", 600),
         hint=_hint(status)
@@ -201,7 +201,7 @@ def _of_tuning(folder: RunFolder, status: Status, job: Job) -> Summary:
 def _hint(status: Status) -> str:
     if status.state is State.UNWATCHED:
         return failure_report.cure(status)
-    return "" if status.state.ended else f"it goes on: run.wait(), %dist attach {status.id}"
+    return "" if status.state.ended else f"To follow it: `{display.command()} attach {status.id}`"
 
 
 def title_of(job: Job, status: Status) -> str:

@@ -68,7 +68,7 @@ def test_all_ranks_are_in_one_file_and_by_one_clock(own_folders: Path, wait_for:
     run = has_steps(launch_cell("local", TRAIN), wait_for)
     said = str(dispatch(f"trace --steps 8 {run.id}", Context(), str))
     found = re.fullmatch(
-        r"The trace of rank 0-1 is in (\S+\.json)\. Open it at https://ui\.perfetto\.dev\.", said
+        r"The trace of ranks 0-1 is in (\S+\.json)\. Open it at https://ui\.perfetto\.dev\.", said
     )
     assert found is not None, said
     events = json.loads(Path(found[1]).read_text())["traceEvents"]

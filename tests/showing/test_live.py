@@ -108,7 +108,7 @@ def test_a_traceback_that_an_exception_tells_is_not_in_the_lines_above_it(own_fo
     assert story.count("Traceback") == story.count('raise ValueError("bad step")') == 1
     assert "its last 2 lines besides the traceback:\n  epoch 1\n  the end\n" in story
     assert "rank 2 also failed: ValueError: closed" in story
-    assert story.endswith("The tracebacks of the other ranks: run.errors")
+    assert story.endswith(f"The tracebacks of the other ranks: `jupyter dist logs {made.folder.id}`")
     # A log that ends with the traceback of a rank that is not the cause would mislead.
     assert "Traceback" not in above
     assert "bad step" not in above

@@ -130,7 +130,7 @@ def test_a_thousand_ranks_stay_short(own_folders: Path, same: bool) -> None:
 
 def test_a_running_run_says_how_to_come_back(own_folders: Path) -> None:
     made = RunMaker(own_folders)
-    assert f"%dist attach {made.folder.id}" in summary(made)
+    assert f"To follow it: `jupyter dist attach {made.folder.id}`" in summary(made)
 
 
 class _Checker(HTMLParser):
