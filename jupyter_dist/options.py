@@ -191,7 +191,7 @@ class RunOptions(BaseModel):
         None,
         "Restart in the session",
         "What to start again if a rank of the session has ended: nothing (never), that rank "
-        "(rank), or all ranks (all). Default: rank",
+        "(rank), or all ranks (all). Default: that of the session's first cell, else rank",
         needs=["session"],
     )
     idle_timeout: Annotated[Seconds, Field(gt=0)] | None = flag(

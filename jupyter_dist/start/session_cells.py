@@ -257,8 +257,11 @@ def _tell_of_end(name: str) -> None:
 def _plan_of(found: StoredSession, plan: Plan) -> Plan:
     """Return the plan with the backend and the size of the session. The notebook may use another cluster.
 
-    Ranks on hosts may have another Python: the options say so.
+    Ranks on hosts may have another Python: the options say so. The first cell's --session-restart counts
+    for a cell that has none.
     """
+    restart = plan.run.session_restart or found.about.get("restart")
+    plan = dataclasses.replace(plan, run=plan.run.model_copy(update={"session_restart": restart}))
     own = plan.backend
     if not own.capabilities.exchanges and own.name == found.about["backend"]:
         fits = plan.world_size == found.world_size

@@ -151,6 +151,16 @@ def test_never_and_all_say_what_starts_again(notebook: Notebook) -> None:
     assert notebook.results("'held' in globals()", "--session --session-restart all") == [False, False]
 
 
+def test_the_first_cell_says_what_starts_again_and_a_later_cell_may_say_otherwise(notebook: Notebook) -> None:
+    exits = "import os\nif os.environ['RANK'] == '0': os._exit(7)"
+    notebook.cell("held = 1", "--session -np 2 --session-restart never")
+    notebook.fails(exits)
+    assert "rank 0 of the session has ended" in str(notebook.fails("1"))
+    assert notebook.results("'held' in globals()", "--session --session-restart rank") == [False, True]
+    notebook.fails(exits)
+    assert "rank 0 of the session has ended" in str(notebook.fails("1"))
+
+
 @pytest.mark.parametrize(("code", "fails"), [("raise SystemExit(3)", True), ("exit()", False)])
 def test_exit_ends_the_cell_and_not_the_rank(notebook: Notebook, code: str, fails: bool) -> None:
     notebook.cell("held = 1", "--session -np 1")

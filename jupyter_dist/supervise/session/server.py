@@ -52,7 +52,7 @@ class Server:
 
     def __init__(self, job: Job, path: Path, warm: bool, prepared: int | None) -> None:
         assert job.session is not None
-        self._path, self._warm = path, warm
+        self.job, self._path, self._warm = job, path, warm
         self._name: str = job.session["name"]
         self._idle_limit_s: float | None = job.session.get("idle_timeout_s")
         self._created = time.time()
@@ -70,7 +70,6 @@ class Server:
         # A forked rank writes its first errors there.
         os.close(open_private(folder.supervisor_log, os.O_WRONLY))
         own = dataclasses.replace(job, id=self._id, notes=(), parameters={})
-        self.job = job
         self.ranks = Ranks(own, folder, lambda link: self._connections.forget(link))
         self._recovery = Recovery(self.ranks)
         self._connections = Connections(path, self.ranks.processes.fileno(), self._take_message)
@@ -322,6 +321,7 @@ class Server:
             "heartbeat": time.time(),
             "idle_since": None if self._present is not None else self._idle_since,
             "idle_timeout_s": self._idle_limit_s,
+            "restart": (self.job.session or {}).get("restart"),
             "runs": None if self._present is None else self._present.request.folder.id,
             "queued": [one.request.folder.id for one in self._waiting],
             "notebook": self.job.notebook,
