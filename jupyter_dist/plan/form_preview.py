@@ -24,7 +24,7 @@ from .run_plan import make_plan, read_command_line, run_flags
 __all__ = ["as_line", "meaning"]
 
 _MAGIC = "%%distribute"
-_VARIABLE = re.compile(r"\$[A-Za-z_]|\{[A-Za-z_]\w*\}")
+_VARIABLE = re.compile(r"\$[A-Za-z_]|\{[A-Za-z_][\w.]*\}")
 _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 
 

@@ -51,5 +51,6 @@ def _kept(token: str, before: str) -> str:
 
 
 def _is_variable(value: str) -> bool:
-    bare = value[1:-1] if value.startswith("{") and value.endswith("}") else value.removeprefix("$")
-    return bare != value and bare.isidentifier()
+    if value.startswith("{") and value.endswith("}"):
+        return all(part.isidentifier() for part in value[1:-1].split("."))
+    return value.startswith("$") and value[1:].isidentifier()  # what follows a dot may be text

@@ -74,7 +74,7 @@ def run(
         scaling: numbers of ranks, as in `[1, 2, 4]`. The run measures `fn` with each of them.
         steps: with `scaling`, the training steps after which each size ends.
         name, run_tags, note: labels of the run. If `fn` itself takes one of these names, it is passed to
-        `fn`.
+            `fn`.
             `Run.name = …` sets the label later.
 
     Raises RunFailed, RunStopped, and other DistErrors with nothing started.

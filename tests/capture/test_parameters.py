@@ -121,4 +121,5 @@ def test_keys_drawn_at_random_are_held_back() -> None:
 def test_flags_are_kept_as_they_were_typed_but_for_secrets() -> None:
     assert flags_to_keep("-np 4  --out run --name 'my run'") == "-np 4  --out run --name 'my run'"
     assert flags_to_keep("--env A=b --env T=$token -np 2") == "--env 'A=…' --env 'T=$token' -np 2"
+    assert flags_to_keep("--env T={keys.hf} --env U=$keys.hf") == "--env 'T={keys.hf}' --env 'U=…'"
     assert flags_to_keep("--address ray://me:pass@host:1 --api-key x") == "--address '…' --api-key '…'"

@@ -108,7 +108,7 @@ def test_ranks_without_torch_go_on_and_one_error_says_why(
 ) -> None:
     run = has_steps(launch_cell("local", WITHOUT_TORCH), wait_for)
     with pytest.raises(
-        InputError, match=r"^A trace has either a number of steps or a length\. Remove --steps"
+        InputError, match=r"^A trace has either a number of steps or a length\. Remove one of them"
     ):
         dispatch(f"trace --steps 8 --for 2s {run.id}", Context(), str)
     with pytest.raises(DistError) as error:

@@ -138,6 +138,7 @@ def test_every_field_says_what_is_wrong_with_it() -> None:
 def test_what_a_cell_would_replace_is_said() -> None:
     found = meaning("local", {"env": {"PLACE": "$HOME/data"}, "metric": {"loss": r"\{loss\} ([0-9.]+)$"}})
     assert str(found["note"]).startswith("A cell replaces $name and {name} in --env with variables")
+    assert "replaces" in str(meaning("local", {"env": {"PLACE": "{config.place}"}})["note"])
     assert meaning("local", {"env": {"COST": "5 $"}})["note"] is None
 
 
