@@ -31,7 +31,7 @@ from jupyter_dist.queries.logs.line_index import LineIndex
 from jupyter_dist.record.metrics import points
 from jupyter_dist.showing.run import Run
 from jupyter_dist.showing.summary import gather
-from jupyter_dist.text import pattern_process
+from jupyter_dist.text.search import pattern_process
 from jupyter_dist.worker import payload
 from jupyter_dist.worker.rank.result_digest import content
 from tests.rigs.run_maker import BEGAN, RunMaker

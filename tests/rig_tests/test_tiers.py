@@ -111,6 +111,19 @@ def test_a_change_touches_the_groups_that_depend_on_it(
     assert found & left_alone == set()
 
 
+def test_a_group_is_planned_by_the_speed_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(last_green, "_COMMITTED", tmp_path / "committed.json")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    last_green.note_green("a" * 12, {"core": 18.0})
+    last_green.note_green("a" * 12, {"ray": 6.0})
+    assert last_green.read_green()["ray"].minutes_beside(18.0) == 6.0
+    # On a machine half as fast.
+    last_green.note_green("b" * 12, {"core": 36.0})
+    assert last_green.read_green()["ray"].minutes_beside(36.0) == 12.0
+
+
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ending]:
     """How the tests above end, in a pytest of their own with two workers."""

@@ -1,6 +1,6 @@
 """At which commit each group of tests was last green, and which groups a change since then touches.
 
-tests/tiers/last_green.json goes with the code, a copy of it stays in the machine's cache: a run of CI happens
+tests/last_green.json goes with the code, a copy of it stays in the machine's cache: a run of CI happens
 in a clone that is thrown away. Of both the newer line counts.
 """
 
@@ -16,8 +16,10 @@ from tests.rigs.made_once import cache
 from tests.tiers.groups import GROUPS, Group
 from tests.tiers.import_graph import MODULES, ROOT, TESTS, closure
 
-__all__ = ["Green", "changed_files", "head", "note_green", "read_green", "touched_by"]
+__all__ = ["CORE_MINUTES", "Green", "changed_files", "head", "note_green", "read_green", "touched_by"]
 
+CORE_MINUTES = 20.0
+"""How long the core takes on the machine that the minutes in tests/tiers/groups.py are meant for."""
 _COMMITTED = ROOT / "tests" / "last_green.json"
 _TOUCH_ALL = ("Makefile", "pyproject.toml", "tests/constraints.txt", "tests/conftest.py")
 _RUN_BY_ALL = ("agent", "hosts", "supervise", "worker")
@@ -32,6 +34,12 @@ class Green(NamedTuple):
     """The day and the time, in UTC, as ISO 8601 has them."""
     minutes: float
     """How long they took."""
+    core_minutes: float = CORE_MINUTES
+    """How long the core had taken on the machine on which they took so long."""
+
+    def minutes_beside(self, core: float) -> float:
+        """How long they take on a machine whose core takes so many minutes."""
+        return self.minutes * core / self.core_minutes
 
 
 def _copy() -> Path:
@@ -56,7 +64,8 @@ def note_green(commit: str, minutes: dict[str, float]) -> None:
         name: green for name, green in read_green().items() if name in {"core", *(g.name for g in GROUPS)}
     }
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    known |= {name: Green(commit, now, round(took, 1)) for name, took in minutes.items()}
+    core = minutes.get("core") or (known["core"].minutes if "core" in known else CORE_MINUTES)
+    known |= {name: Green(commit, now, round(took, 1), round(core, 1)) for name, took in minutes.items()}
     text = json.dumps({name: known[name]._asdict() for name in sorted(known)}, indent=1) + "\n"
     for path in (_COMMITTED, _copy()):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from ...record import reader
 from ...record.growing_file import GrowingFile
 from ...record.metrics.common_step import RecentPoints, departed
 from ...record.reader import parse_lines
-from ...text import pattern_process
+from ...text.search import pattern_process
 from ..answers.metrics import BadRank, Curve, Curves, RankCurve
 from ..logs.line_index import LineIndex, cut_text
 from ..logs.time_index import times_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ...folder import RunFolder
-from ...text import pattern_process
+from ...text.search import pattern_process
 from .. import reader
 
 __all__ = ["MetricPoint", "points", "to_number"]

@@ -20,11 +20,14 @@ def meeting(environ: Mapping[str, str]) -> dict[str, str]:
         alone = sys.platform == "linux" and "GLOO_SOCKET_IFNAME" not in environ
         return {**found, **({"GLOO_SOCKET_IFNAME": "lo"} if alone else {})}
     found["MASTER_ADDR"] = nodes[0]
-    each = list(zip(nodes, tasks))
-    if environ.get("SLURM_DISTRIBUTION", "").startswith("cyclic"):
-        places = [node for turn in range(max(tasks)) for node, count in each if turn < count]
-    else:
-        places = [node for node, count in each for _ in range(count)]
+    at_once = _tasks_at_once(environ) or max(tasks)
+    turns = range(0, max(tasks), at_once)
+    places = [
+        name
+        for dealt in turns
+        for name, count in zip(nodes, tasks)
+        for _ in range(min(at_once, count - dealt))
+    ]
     ports = [worker.rpartition(":")[2] for worker in environ.get("JUPYTER_DIST_TF_WORKERS", "").split(",")]
     found["JUPYTER_DIST_TF_WORKERS"] = ",".join(f"{name}:{port}" for name, port in zip(places, ports))
     interface = _interface_towards(nodes[0 if node else 1])
@@ -55,6 +58,18 @@ def counts(text: str) -> list[int]:
         count, _, times = part.partition("(x")
         found += [int(count)] * int(times.rstrip(")") or 1)
     return found
+
+
+def _tasks_at_once(environ: Mapping[str, str]) -> int:
+    """Return how many tasks a node gets before the next node has its turn; 0 for all of them.
+
+    Source: https://slurm.schedmd.com/dist_plane.html
+    """
+    kind = environ.get("SLURM_DISTRIBUTION", "")
+    plane = environ.get("SLURM_DIST_PLANESIZE", "")
+    if kind.startswith("plane") and plane.isdigit():
+        return int(plane)
+    return 1 if kind.startswith("cyclic") else 0
 
 
 def _threads(environ: Mapping[str, str], tasks: list[int], node: int) -> int:

@@ -108,6 +108,8 @@ def test_srun_may_deal_tasks_out_in_turn() -> None:
     assert found["JUPYTER_DIST_TF_WORKERS"] == "h1:1,h2:2,h1:3,h1:4"
     assert (found["MASTER_ADDR"], found["OMP_NUM_THREADS"]) == ("h1", "1")
     assert srun_rank.meeting(said)["JUPYTER_DIST_TF_WORKERS"] == "h1:1,h1:2,h1:3,h2:4"
+    plane = srun_rank.meeting({**said, "SLURM_DISTRIBUTION": "plane", "SLURM_DIST_PLANESIZE": "2"})
+    assert plane["JUPYTER_DIST_TF_WORKERS"] == "h1:1,h1:2,h2:3,h1:4"
     alone = srun_rank.meeting({**said, "SLURM_STEP_NODELIST": "h1", "SLURM_STEP_TASKS_PER_NODE": "4"})
     assert "MASTER_ADDR" not in alone
 

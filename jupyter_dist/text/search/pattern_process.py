@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from . import pattern_search
-from .cancellation import Cancellation
+from ..cancellation import Cancellation
 
 __all__ = ["LIMIT_S", "in_child", "values"]
 
