@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from jupyter_dist import queries
 from jupyter_dist.errors import DistError, InputError
-from jupyter_dist.text.search import pattern_search
 from jupyter_dist.text.cancellation import Cancellation
+from jupyter_dist.text.search import pattern_search
 from jupyter_dist.text.search.literal_search import Literal
 from tests.rigs.run_maker import BEGAN, RunMaker
 from tests.rigs.server_process import TOKEN, Server, api

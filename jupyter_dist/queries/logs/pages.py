@@ -24,11 +24,11 @@ from ...errors import DistError, InputError
 from ...folder import RunFolder
 from ...job import Status
 from ...record import reader
+from ...text.cancellation import Cancellation
+from ...text.fold import ranges
 from ...text.search import literal_search as _literal
 from ...text.search import pattern_process
 from ...text.search import pattern_search as _search
-from ...text.cancellation import Cancellation
-from ...text.fold import ranges
 from .. import files
 from ..answers.logs import LogLine, LogPage, PartialLine, SearchResult
 from ..answers.media import Place

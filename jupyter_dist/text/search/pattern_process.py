@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
-from . import pattern_search
 from ..cancellation import Cancellation
+from . import pattern_search
 
 __all__ = ["LIMIT_S", "in_child", "values"]
 
