@@ -1,4 +1,4 @@
-"""Ranks whose cell has ended, and whose exit handlers or threads hang until a time limit."""
+"""Ranks whose cell has ended, and whose exit handlers, threads or figures hang until a time limit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from jupyter_dist.job import RankState, State
 from jupyter_dist.record.failures.card import card
+from jupyter_dist.record.failures.stacks import kept
 from jupyter_dist.supervise.stack_arrival import StackArrival
 from tests.rigs.launching import ended, launch_cell, logs, story, until_up
 from tests.rigs.run_maker import RunMaker
@@ -31,6 +32,16 @@ def late():
     time.sleep(600)
 threading.Thread(target=late).start()
 """
+FIGURE = """import time
+import matplotlib.pyplot as plt
+from matplotlib.lines import Line2D
+class Late(Line2D):
+    def draw(self, renderer):
+        print("up")
+        time.sleep(600)
+plt.gca().add_line(Late([0], [0]))
+raise ValueError("so")
+"""
 
 
 @pytest.mark.parametrize(
@@ -53,6 +64,15 @@ def test_a_rank_that_hangs_at_its_end_has_not_succeeded(tmp_path: Path, source: 
     assert found is not None
     assert found.what == "not done within --timeout 1000 s"
     assert found.places == (f"ranks 0-1 were {place}",)
+
+
+def test_a_failed_rank_that_still_shows_its_figures_is_not_in_a_library(tmp_path: Path) -> None:
+    run = launch_cell("local", FIGURE, 1)
+    status = ended(run)
+    assert status.state is State.FAILED, story(run)
+    shown = str(kept(run)[0])
+    assert "showing the open figures, after the end of the cell" in shown, story(run)
+    assert "matplotlib" not in shown, shown
 
 
 def test_a_rank_that_ignores_sigterm_is_named_with_the_time_that_it_took(own_folders: Path) -> None:

@@ -48,9 +48,10 @@ _UNKNOWN = "???"
 _NO_FRAME = "(no Python frame)"
 AFTER_CELL = {
     "_run_exit_handlers": "in an exit handler, after the end of the cell",
+    "_show_open": "showing the open figures, after the end of the cell",
     "_wait_for_threads": "waiting for a thread, after the end of the cell",
 }
-"""Functions of worker/boot.py in which a rank can hang after its cell, and how a stack shows them."""
+"""Functions of `worker` in which a rank is after its cell, and how a stack shows them."""
 _FATAL = "Fatal Python error: "
 _MAX_DUMP = 1 << 20
 _RECENT_S = 60.0
@@ -167,7 +168,7 @@ def _has_majority(groups: list[tuple[tuple[int, ...], tuple[Frame, ...]]]) -> bo
 
 
 def _at_the_end(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """Return the frames of a rank that hangs after its cell, with a first line that says so. Else nothing."""
+    """Return the frames of a rank that is after its cell, with a first line that says so. Else nothing."""
     for number, frame in enumerate(frames):
         if frame.function in AFTER_CELL and _OURS.search(frame.file):
             within = frames[number + 1 :] if frame.function == "_run_exit_handlers" else ()
