@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,20 @@ class TestInTheShell:
         assert list(run.results) == [10, 20]
         assert run.job.label == "In[2]"
         assert run.job.source == "f(int(os.environ['RANK']) + 1)\n"
+
+    def test_ranks_have_the_arguments_that_a_cell_has_set(
+        self, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys, "argv", sys.argv)
+        parse = (
+            "import argparse\nparser = argparse.ArgumentParser()\n"
+            "parser.add_argument('--lr', type=float, default=1)\ndef main(): return parser.parse_args().lr"
+        )
+        run_cell(shell, parse)
+        assert list(run_cell(shell, "%%distribute -np 1\nmain()").results) == [1]
+        run_cell(shell, "import sys, jupyter_dist\nsys.argv = ['train.py', '--lr', '3']")
+        assert list(run_cell(shell, "%%distribute -np 1\nmain()").results) == [3]
+        assert list(run_cell(shell, "jupyter_dist.run(main, np=1)").results) == [3]
 
     def test_a_failure_raises_and_the_variable_is_set(self, shell: InteractiveShell) -> None:
         code = "%%distribute -np 1 --out r\nx = 1\nraise KeyError('nope')"

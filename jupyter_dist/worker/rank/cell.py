@@ -154,7 +154,7 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
         paths = [modules, *paths]
         shipped_modules.install(modules, header["origins"])
     sys.path[:] = dict.fromkeys([*paths, *sys.path])
-    sys.argv = list(header["argv"])
+    sys.argv = list(header["argv"]) if kept is None else kept.new_arguments(header["argv"])
     for filename, text in payload.shown_texts(header).items():
         # A size of None as mtime prevents linecache from looking for the file.
         linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)

@@ -347,6 +347,37 @@ TORCH = [
         "drawn = torch.Generator().manual_seed(5)\ndefault = torch.default_generator",
         "torch.rand(1, generator=drawn).item(), default is torch.default_generator",
     ),
+    (
+        "class Sharp(torch.optim.Optimizer):\n"
+        "  def __init__(self, params, rho):\n"
+        "    super().__init__(params, {'lr': 0.1})\n    self.rho, self.count = rho, 0\n"
+        "    self.base = torch.optim.SGD(self.param_groups, lr=0.1)\n"
+        "    self.param_groups = self.base.param_groups\n"
+        "  def step(self, closure=None):\n    self.count += 1\n    self.base.step()\n"
+        "steps = []\nsharp = Sharp(torch.nn.Linear(2, 1).parameters(), 0.05)\n"
+        "sharp.register_step_post_hook(lambda *_: steps.append('after'))\n"
+        "adam = torch.optim.Adam(torch.nn.Linear(2, 1).parameters())\n"
+        "adam.register_step_pre_hook(lambda *_: steps.append('before'))",
+        "sharp.step(), sharp.rho, sharp.count, sharp.base.param_groups is sharp.param_groups, adam.step(), steps",
+    ),
+    (
+        "import warnings\nscheduled = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)\n"
+        "schedule = torch.optim.lr_scheduler.StepLR(scheduled, 1, 0.5)\n"
+        "class Half(torch.optim.lr_scheduler.LRScheduler):\n"
+        "  def get_lr(self): return [lr * 0.5 for lr in self.base_lrs]\n"
+        "early = Half(torch.optim.AdamW(torch.nn.Linear(2, 1).parameters()))\n"
+        "def scheduling():\n"
+        "  with warnings.catch_warnings(record=True) as warned:\n"
+        "    warnings.simplefilter('always')\n"
+        "    scheduled.step(), schedule.step(), early.step()\n"
+        "  return [str(warning.message)[:40] for warning in warned], schedule.get_last_lr(), scheduled",
+        "scheduling()",
+    ),
+    (
+        "rows = torch.utils.data.DataLoader(range(6), 2, num_workers=1, persistent_workers=True,\n"
+        "  multiprocessing_context='fork')\nnext(iter(rows))",
+        "[row.tolist() for row in rows], rows.num_workers, rows.persistent_workers",
+    ),
 ]
 
 TENSORFLOW = [

@@ -94,6 +94,8 @@ KINDS: dict[str, str] = {
     "tqdm.std.tqdm": "tqdm_bars",
     "torch.nn.modules.module.Module": "torch_compile",
     **{f"torch.{name}": "torch_groups" for name in _TORCH_GROUPS},
+    "torch.optim.optimizer.Optimizer": "torch_training",
+    "torch.utils.data.dataloader.DataLoader": "torch_training",
     "torch._ops.OpOverloadPacket": "torch_operators",
     "torch._ops.OpOverload": "torch_operators",
     "torch._library.custom_ops.CustomOpDef": "torch_operators",
