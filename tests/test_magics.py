@@ -110,6 +110,12 @@ class TestInTheShell:
         assert run.job.label == "In[2]"
         assert run.job.source == "f(int(os.environ['RANK']) + 1)\n"
 
+    def test_a_result_that_cannot_be_pickled_names_its_type_once(self, shell: InteractiveShell) -> None:
+        run = run_cell(shell, "%%distribute -np 1\n(i for i in [1])")
+        assert repr(run.results).startswith("[<rank 0: cannot pickle 'generator' object; its repr: <gen")
+        run = run_cell(shell, "%%distribute -np 1\n[i for i in [1]], (i for i in [1])")
+        assert "cannot pickle 'tuple': cannot pickle 'generator' object; its" in repr(run.results)
+
     def test_ranks_have_the_arguments_that_a_cell_has_set(
         self, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
     ) -> None:

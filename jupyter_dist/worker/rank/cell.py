@@ -328,7 +328,8 @@ def _keep_result(rank_folder: Path, value: Any, header: Mapping[str, Any]) -> No
     except OSError:
         raise
     except Exception as error:
-        writer.result(text, None, f"cannot pickle {type(value).__name__!r}: {error}", outline(value))
+        kind, why = f"cannot pickle {type(value).__name__!r}", str(error)
+        writer.result(text, None, why if why.startswith(kind) else f"{kind}: {why}", outline(value))
     else:
         content = result_digest.content(value, text, rank_folder / layout.RESULT)
         tried = trace.classes and size <= _TRIED_BYTES
