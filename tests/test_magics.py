@@ -116,6 +116,21 @@ class TestInTheShell:
         run = run_cell(shell, "%%distribute -np 1\n[i for i in [1]], (i for i in [1])")
         assert "cannot pickle 'tuple': cannot pickle 'generator' object; its" in repr(run.results)
 
+    @pytest.mark.needs("torch")
+    def test_hooks_of_a_cell_leave_those_of_the_notebook(
+        self, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        torch = pytest.importorskip("torch")
+        monkeypatch.setattr(torch.utils.hooks.RemovableHandle, "next_id", 0)  # as in a new kernel
+        run_cell(
+            shell,
+            "import torch\nran = []\nnet = torch.nn.Linear(2, 1)\n"
+            "for _ in range(50): net.register_forward_hook(lambda *_: ran.append('notebook'))",
+        )
+        cell = "net.register_forward_hook(lambda *_: ran.append('cell'))\nnet(torch.ones(1, 2))\nran"
+        found = run_cell(shell, f"%%distribute -np 1\n{cell}").results[0]
+        assert found == ["notebook"] * 50 + ["cell"]
+
     def test_ranks_have_the_arguments_that_a_cell_has_set(
         self, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -236,6 +236,15 @@ FUNCTIONS = [
 
 OBJECTS = [
     (
+        "class Around:\n  def __init__(self, inner): self.inner, self.own = inner, 1\n"
+        "  def __getattr__(self, name): return getattr(self.inner, name)\n"
+        "class Slots:\n  __slots__ = 'inner',\n  def __init__(self, inner): self.inner = inner\n"
+        "  __getattr__ = Around.__getattr__\n"
+        "class Listed(list):\n  def __getattr__(self, name): return self.known[name]\n"
+        "around = Around(Slots(Around('text')))\nlisted = Listed([1])\nlisted.known = {'a': 5}",
+        "around.upper(), around.own, around.inner.inner.inner, listed, listed.a",
+    ),
+    (
         "import threading\nlock = threading.Lock()\nalso = [lock]\ndef locked():\n"
         "  with lock: return lock.locked()",
         "locked(), lock.locked(), also[0] is lock",
@@ -372,6 +381,16 @@ TORCH = [
         "    scheduled.step(), schedule.step(), early.step()\n"
         "  return [str(warning.message)[:40] for warning in warned], schedule.get_last_lr(), scheduled",
         "scheduling()",
+    ),
+    (
+        "ran = []\nhooked = torch.nn.Linear(2, 1)\n"
+        "hooked.weight.register_hook(lambda slope: (ran.append('slope'), slope * 0)[1])\n"
+        "hooked.bias.register_post_accumulate_grad_hook(lambda bias: ran.append('after'))\n"
+        "leaf = torch.ones(2, requires_grad=True)\nhandle = leaf.register_hook(lambda slope: slope * 3)\n"
+        "def tripled():\n  leaf.grad = None\n  leaf.sum().backward()\n  return leaf.grad.tolist()\n"
+        "def hooks_run():\n  hooked(torch.ones(1, 2)).sum().backward()\n"
+        "  return sorted(ran), hooked.weight.grad.tolist()",
+        "hooks_run(), tripled(), handle.remove(), tripled()",
     ),
     (
         "rows = torch.utils.data.DataLoader(range(6), 2, num_workers=1, persistent_workers=True,\n"

@@ -12,16 +12,26 @@ from __future__ import annotations
 import copyreg
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from . import Note
 
-__all__ = ["reduce"]
+__all__ = ["patch", "reduce"]
+
+_OF_RANKS = 1 << 40
 
 _ITERATOR = "_iterator"
-_MARKS = ("_wrapped_by_lr_sched", "_with_counter")
-"""Attributes of a `step` that a scheduler has wrapped. PyTorch before 2.4 sets the second one."""
+_SCHEDULERS = "torch.optim.lr_scheduler"
+
+
+def patch(hooks: Any) -> None:
+    """Number the hooks that code on a rank registers apart from those of the notebook.
+
+    An object of the notebook has its hooks under their numbers. A rank that also counts from 0 would replace
+    them.
+    """
+    hooks.RemovableHandle.next_id = max(hooks.RemovableHandle.next_id, _OF_RANKS)
 
 
 def reduce(obj: Any, note: Note) -> Any:
@@ -38,9 +48,11 @@ def _reduce_optimizer(obj: Any, base: Any) -> Any:
         return NotImplemented
     state = dict(vars(obj))
     step = state.get("step")
-    marks = [mark for mark in _MARKS if hasattr(step, mark)]
-    if not marks:
+    step = getattr(step, "__func__", step)
+    if getattr(step, "__globals__", {}).get("__name__") != _SCHEDULERS:
         return _with_state(obj, lambda _: state)
+    # A scheduler has wrapped the method, and marked the wrapper with an attribute.
+    marks = {name: value for name, value in vars(step).items() if value is True}
     del state["step"]
     parts = _with_state(obj, lambda _: (marks, state))
     return parts if parts is NotImplemented else (*parts, None, None, _set_optimizer)
@@ -57,25 +69,21 @@ def _with_state(obj: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
 # A pickle calls this function when it is loaded. Its name is part of the format.
 
 
-def _set_optimizer(optimizer: Any, state: tuple[Sequence[str], dict[str, Any]]) -> None:
+def _set_optimizer(optimizer: Any, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
     marks, attributes = state
     optimizer.__setstate__(attributes)
     _mark_step(optimizer, marks)
 
 
-def _mark_step(optimizer: Any, marks: Sequence[str]) -> None:
+def _mark_step(optimizer: Any, marks: dict[str, Any]) -> None:
     """Wrap the optimizer's `step`, as the constructor of a scheduler does."""
     function, of = optimizer.step.__func__, weakref.ref(optimizer)
 
     @functools.wraps(function)
     def step(*args: Any, **kwargs: Any) -> Any:
-        it = of()
-        if "_with_counter" in marks:
-            it._step_count += 1
-        else:
-            it._opt_called = True
+        it: Any = of()
+        it._opt_called = True
         return function(it, *args, **kwargs)
 
-    for mark in marks:
-        setattr(step, mark, True)
+    vars(step).update(marks)
     optimizer.step = step
