@@ -19,6 +19,7 @@ from ..worker.settings.libraries import LIBRARIES
 __all__ = [
     "MAYBE",
     "Callee",
+    "changes_argument",
     "dotted",
     "has_row",
     "is_from",
@@ -164,6 +165,33 @@ def resolve_container(
     return Callee(library, f"{ast.unparse(node)}[...]")
 
 
+def changes_argument(node: ast.stmt, call: ast.Call, namespace: Mapping[str, Any]) -> bool:
+    """Return whether a statement's call probably changes an object of the notebook, and not the library.
+
+    An example is `nx.add_path(graph, nodes)`. The object is sent after the change. A rank that repeats the
+    call would change the object twice. A method of a library's object changes that object. A function with
+    one argument and no result may store the argument in the library.
+    """
+    target = dotted(call.func)
+    root: ast.AST | None = call.args[0] if call.args else None
+    while isinstance(root, ast.Attribute | ast.Subscript):
+        root = root.value
+    if target is None or not isinstance(root, ast.Name) or root.id not in namespace:
+        return False
+    if len(call.args) + len(call.keywords) < 2 and not isinstance(node, ast.Assign):
+        return False
+    found = _follow(target, namespace, {target[0]: ("", "")})
+    owner = getattr(found[1] if found else namespace.get(target[0]), "__self__", None)
+    if owner is not None and not isinstance(owner, type | types.ModuleType):
+        return False
+    value = namespace[root.id]
+    if isinstance(value, _NO_OBJECTS) or type(value).__module__ in ("builtins", "functools"):
+        return False
+    # An object with an own `__call__` serves as a function.
+    return not any(base.__module__ == "__main__" and "__call__" in vars(base) for base in type(value).__mro__)
+
+
+_NO_OBJECTS = (type, types.ModuleType, types.FunctionType)
 _SWITCHES = ("set_", "enable_", "disable_", "add_", "clear_")
 
 

@@ -31,6 +31,13 @@ ROWS: tuple[Row, ...] = (
         Probe.WRITTEN,
     ),
     Row(
+        "torch.nn.utils.parametrize",
+        ("_inject_new_class", "_inject_property"),
+        _TRAINING,
+        Missing.OFF,
+        "Sending a module with parametrizations",
+    ),
+    Row(
         "torch.optim.lr_scheduler",
         ("_opt_called",),
         _TRAINING,

@@ -27,7 +27,7 @@ def _reduce(obj: Any) -> Any:
     parts = object.__reduce_ex__(obj, 4)
     if not isinstance(parts, tuple) or len(parts) < 3 or parts[2] is None:
         return parts
-    return (*parts, None, None)[:5] + (_set_state,)
+    return (*(*parts, None, None)[:5], _set_state)
 
 
 # A pickle calls this function when it is loaded. Its name is part of the format.

@@ -367,7 +367,8 @@ TORCH = [
         "sharp.register_step_post_hook(lambda *_: steps.append('after'))\n"
         "adam = torch.optim.Adam(torch.nn.Linear(2, 1).parameters())\n"
         "adam.register_step_pre_hook(lambda *_: steps.append('before'))",
-        "sharp.step(), sharp.rho, sharp.count, sharp.base.param_groups is sharp.param_groups, adam.step(), steps",
+        "sharp.step(), sharp.rho, sharp.count, sharp.base.param_groups is sharp.param_groups, adam.step(),"
+        "steps",
     ),
     (
         "import warnings\nscheduled = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)\n"
@@ -391,6 +392,20 @@ TORCH = [
         "def hooks_run():\n  hooked(torch.ones(1, 2)).sum().backward()\n"
         "  return sorted(ran), hooked.weight.grad.tolist()",
         "hooks_run(), tripled(), handle.remove(), tripled()",
+    ),
+    (
+        "from torch.nn.utils import parametrizations, parametrize\n"
+        "class Symmetric(torch.nn.Module):\n  def forward(self, x): return x.triu() + x.triu(1).T\n"
+        "class Own(torch.nn.Linear):\n  scale = 2\n"
+        "  def forward(self, x): return super().forward(x) * self.scale\n"
+        "normed = parametrizations.spectral_norm(Own(2, 2)).eval()\n"
+        "pair = torch.nn.Sequential(normed, parametrizations.weight_norm(torch.nn.Linear(2, 2)))\n"
+        "symmetric = torch.nn.Linear(2, 2)\n"
+        "parametrize.register_parametrization(symmetric, 'weight', Symmetric())",
+        "pair(torch.ones(1, 2)).tolist(), type(normed).__name__, isinstance(normed, Own), pair[0] is normed,"
+        "bool(symmetric.weight[0, 1] == symmetric.weight[1, 0]),"
+        "[name for name, _ in pair.named_parameters()],"
+        "type(parametrize.remove_parametrizations(symmetric, 'weight')).__name__",
     ),
     (
         "rows = torch.utils.data.DataLoader(range(6), 2, num_workers=1, persistent_workers=True,\n"
