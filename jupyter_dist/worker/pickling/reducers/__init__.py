@@ -84,6 +84,7 @@ KINDS: dict[str, str] = {
     "typing_extensions.NewType": "type_parameters",
     "builtins.BaseException": "exceptions",
     "functools.cached_property": "stdlib",
+    "functools.partial": "stdlib",
     "functools.partialmethod": "stdlib",
     "contextlib._GeneratorContextManager": "stdlib",
     "builtins.memoryview": "stdlib",
