@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,41 @@ class TestInTheShell:
         assert list(run.results) == [10, 20]
         assert run.job.label == "In[2]"
         assert run.job.source == "f(int(os.environ['RANK']) + 1)\n"
+
+    def test_a_result_that_cannot_be_pickled_names_its_type_once(self, shell: InteractiveShell) -> None:
+        run = run_cell(shell, "%%distribute -np 1\n(i for i in [1])")
+        assert repr(run.results).startswith("[<rank 0: cannot pickle 'generator' object; its repr: <gen")
+        run = run_cell(shell, "%%distribute -np 1\n[i for i in [1]], (i for i in [1])")
+        assert "cannot pickle 'tuple': cannot pickle 'generator' object; its" in repr(run.results)
+
+    @pytest.mark.needs("torch")
+    def test_hooks_of_a_cell_leave_those_of_the_notebook(
+        self, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        torch = pytest.importorskip("torch")
+        monkeypatch.setattr(torch.utils.hooks.RemovableHandle, "next_id", 0)  # as in a new kernel
+        run_cell(
+            shell,
+            "import torch\nran = []\nnet = torch.nn.Linear(2, 1)\n"
+            "for _ in range(50): net.register_forward_hook(lambda *_: ran.append('notebook'))",
+        )
+        cell = "net.register_forward_hook(lambda *_: ran.append('cell'))\nnet(torch.ones(1, 2))\nran"
+        found = run_cell(shell, f"%%distribute -np 1\n{cell}").results[0]
+        assert found == ["notebook"] * 50 + ["cell"]
+
+    def test_ranks_have_the_arguments_that_a_cell_has_set(
+        self, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys, "argv", sys.argv)
+        parse = (
+            "import argparse\nparser = argparse.ArgumentParser()\n"
+            "parser.add_argument('--lr', type=float, default=1)\ndef main(): return parser.parse_args().lr"
+        )
+        run_cell(shell, parse)
+        assert list(run_cell(shell, "%%distribute -np 1\nmain()").results) == [1]
+        run_cell(shell, "import sys, jupyter_dist\nsys.argv = ['train.py', '--lr', '3']")
+        assert list(run_cell(shell, "%%distribute -np 1\nmain()").results) == [3]
+        assert list(run_cell(shell, "jupyter_dist.run(main, np=1)").results) == [3]
 
     def test_a_failure_raises_and_the_variable_is_set(self, shell: InteractiveShell) -> None:
         code = "%%distribute -np 1 --out r\nx = 1\nraise KeyError('nope')"

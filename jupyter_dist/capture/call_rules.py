@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import enum
 import re
 import sys
 import types
@@ -19,6 +20,7 @@ from ..worker.settings.libraries import LIBRARIES
 __all__ = [
     "MAYBE",
     "Callee",
+    "changes_argument",
     "dotted",
     "has_row",
     "is_from",
@@ -164,6 +166,43 @@ def resolve_container(
     return Callee(library, f"{ast.unparse(node)}[...]")
 
 
+def changes_argument(node: ast.stmt, call: ast.Call, namespace: Mapping[str, Any]) -> bool:
+    """Return whether a statement's call probably changes an object of the notebook, and not the library.
+
+    An example is `nx.add_path(graph, nodes)`. The object is sent after the change. A rank that repeats the
+    call would change the object twice. A method of a library's object changes that object. A function with
+    one argument and no result may store the argument in the library.
+    """
+    target, names = dotted(call.func), _names_of(call.args[0]) if call.args else []
+    if target is None or not names or names[0] not in namespace:
+        return False
+    if len(call.args) + len(call.keywords) < 2 and not isinstance(node, ast.Assign):
+        return False
+    found = _follow(target, namespace, {target[0]: ("", "")})
+    owner = getattr(found[1] if found else namespace.get(target[0]), "__self__", None)
+    if owner is not None and not isinstance(owner, type | types.ModuleType):
+        return False
+    first = value = namespace[names[0]]
+    for name in names[1:]:
+        value = getattr(value, name, None)
+    if isinstance(first, _NO_OBJECTS) or type(first).__module__ in ("builtins", "functools"):
+        return False
+    # What cannot change, such as a number of a configuration, is an argument alone.
+    if value is None or isinstance(value, (*_NO_OBJECTS, *_UNCHANGEABLE)):
+        return False
+    # An object with an own `__call__` serves as a function.
+    return not any(base.__module__ == "__main__" and "__call__" in vars(base) for base in type(first).__mro__)
+
+
+def _names_of(node: ast.AST) -> list[str]:
+    """Return `a`, `b` of `a.b`, and of `a.b[0].c`. Empty for other expressions."""
+    while not (names := dotted(node)) and isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return names or []
+
+
+_NO_OBJECTS = (type, types.ModuleType, types.FunctionType)
+_UNCHANGEABLE = (str, bytes, int, float, complex, tuple, frozenset, enum.Enum)
 _SWITCHES = ("set_", "enable_", "disable_", "add_", "clear_")
 
 

@@ -129,6 +129,7 @@ def capture_call(
     sources: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
     ship_modules: str = "auto",
+    argv: Sequence[str] = (),
     here: bool = True,
     other_python: bool = False,
     choice: Choice | None = None,
@@ -154,7 +155,7 @@ def capture_call(
         "source": "",
         "filename": f"<{label}>",
         "flags": 0,
-        "argv": [f"<{label}>"],
+        "argv": list(argv) or [f"<{label}>"],
         "sources": {},
         "labels": {},
     }

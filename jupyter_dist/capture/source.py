@@ -214,6 +214,8 @@ def _instead(line: str) -> str:
         call = f"{target}subprocess.run({_argv(line.lstrip('!').strip())}"
         call += ", capture_output=True, text=True, check=True).stdout" if target else ", check=True)"
         return f"{no_shell}. Run the command in a cell of its own, or on every rank with\n    {call}"
+    if line.split()[:1] in (["%%time"], ["%%capture"]):
+        return f"{no_shell}: write this line above the line with %%distribute."
     if line.startswith("%%"):
         return f"{no_shell}: give this cell magic a cell of its own."
     if line.startswith("%"):

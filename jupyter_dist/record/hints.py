@@ -154,10 +154,11 @@ def _world_size(facts: Facts) -> Found | None:
 
 def _batch_norm(facts: Facts) -> Found:
     event = next(iter(_first(facts).values()))
-    layer = one_line(str(event["layer"]), 60)
+    layer, others = one_line(str(event["layer"]), 60), int(event["layers"]) - 1
+    more = f" and {others} more" if others else ""
     return facts, (
-        f"BatchNorm ({layer!r} and {int(event['layers']) - 1} more) normalizes over {int(event['batch'])} "
-        "samples of each rank alone. Use larger batches per rank, GroupNorm, or on GPUs "
+        f"BatchNorm ({layer!r}{more}) normalizes over {int(event['batch'])} samples of each rank alone. "
+        "Use larger batches per rank, GroupNorm, or on GPUs "
         "torch.nn.SyncBatchNorm.convert_sync_batchnorm(model) before DistributedDataParallel."
     )
 

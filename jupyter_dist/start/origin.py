@@ -23,7 +23,7 @@ class Origin:
     flags: int = 0
     """Compiler flags in effect, for example from an earlier `from __future__ import`."""
     argv: tuple[str, ...] = ()
-    """A script and its arguments, for the ranks' `sys.argv`."""
+    """A script and its arguments, for the ranks' `sys.argv`. Empty: the label alone."""
     line: str | None = None
     """The flags of a cell as they were typed."""
     purpose: Mapping[str, Any] | None = None
@@ -54,7 +54,17 @@ def origin_in(shell: Any) -> Origin:
     number = shell.execution_count
     if number not in numbers.values():
         number = max(1, number - 1)
-    return Origin(f"In[{number}]", directory, notebook, _Labels(numbers), shell.compile.flags)
+    return Origin(f"In[{number}]", directory, notebook, _Labels(numbers), shell.compile.flags, _arguments())
+
+
+def _arguments() -> tuple[str, ...]:
+    """Return `sys.argv` if a cell has changed the arguments.
+
+    Without a change, they are the kernel's own, such as `-f kernel.json`. A rank must not parse these.
+    """
+    arguments = sys.argv[1:]
+    of_kernel = arguments == sys.orig_argv[len(sys.orig_argv) - len(arguments) :]
+    return () if of_kernel else tuple(map(str, sys.argv))
 
 
 class _Labels(Mapping[str, str]):
@@ -92,4 +102,4 @@ def origin_of_call(fn: Callable[..., Any]) -> Origin:
         return origin_in(shell)
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     directory = Path(file).absolute().parent if file else Path.cwd()
-    return Origin(getattr(fn, "__name__", "call"), directory)
+    return Origin(getattr(fn, "__name__", "call"), directory, argv=tuple(sys.argv) if file else ())

@@ -181,7 +181,6 @@ def payload_of_cell(
             source,
             namespace,
             flags=origin.flags,
-            argv=_argv(plan, origin),
             choice=choice,
             **_for_capture(plan, origin),
         )
@@ -190,6 +189,7 @@ def payload_of_cell(
 def _for_capture(plan: Plan, origin: Origin) -> dict[str, Any]:
     """Return the arguments that the capture of a cell and of a call have in common."""
     return {
+        "argv": _argv(plan, origin),
         "ship_modules": plan.run.ship_modules,
         "here": is_here(plan),
         "other_python": _is_other_python(plan),

@@ -25,6 +25,7 @@ class TestSource:
             ("%time f()", "line 1: %time f()", "run %time in a cell of its own"),
             ("t = %timeit -o f()", "line 1: t = %timeit", "run %timeit in a cell of its own"),
             ("x = 1\n%matplotlib inline\n", "line 2: %matplotlib", "run %matplotlib in a cell"),
+            ("%%time\nf()", "line 1: %%time", "write this line above the line with %%distribute"),
             ("%%bash\nls", "line 1: %%bash", "give this cell magic a cell of its own"),
             ("f?", "line 1: f?", "print(f.__doc__)"),
             ("x\n?f.g", "line 2: ?f.g", "print(f.g.__doc__)"),

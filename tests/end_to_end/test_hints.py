@@ -173,7 +173,7 @@ def test_data_parallel_training_with_mistakes(own_folders: Path) -> None:
     assert found.keys() == {"nan", "same-data", "batch-norm", "one-file", "thread-error"}
     assert "rank 1: the loss is nan from call 9 of backward() on. The loss of rank 0 followed" in found["nan"]
     assert "ranks 0-1: these ranks train on the same data" in found["same-data"]
-    assert "BatchNorm ('1' and 0 more) normalizes over 4 samples" in found["batch-norm"]
+    assert "BatchNorm ('1') normalizes over 4 samples" in found["batch-norm"]
     assert f"may destroy the file of another: '{Path.cwd()}/model.pt'" in found["one-file"]
     assert (
         "the thread 'reader' ended with KeyError: 'no such thing' at In[1], line 24." in found["thread-error"]

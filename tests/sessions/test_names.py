@@ -242,6 +242,19 @@ def test_shared_objects_stay_shared_if_another_rank_lacks_them(notebook: Noteboo
     assert notebook.results(code) == [(True, [1.0, 2.0], 1), (True, [1.0], 2)]
 
 
+def test_the_arguments_are_the_notebooks_until_a_cell_changes_them(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    assert notebook.results("import sys; sys.argv", "--session -np 1") == [["<In[1]>"]]
+    notebook.plain("import sys; sys.argv = ['train.py', '--lr', '3']")
+    assert notebook.results("sys.argv") == [["train.py", "--lr", "3"]]
+    notebook.cell("sys.argv = ['own.py', '--lr', '4']")
+    assert notebook.results("sys.argv") == [["own.py", "--lr", "4"]]
+    notebook.plain("sys.argv[2] = '5'")
+    assert notebook.results("sys.argv") == [["train.py", "--lr", "5"]]
+
+
 def test_a_deleted_name_comes_from_the_notebook_again(notebook: Notebook) -> None:
     notebook.plain("word = 'notebook'")
     assert notebook.results("word = 'rank'; word", "--session -np 2") == ["rank", "rank"]

@@ -46,6 +46,7 @@ _TOOLS = {
     "multiprocessing.spawn": ("..rank.main_snapshot", "patch"),
     "pdb": ("..debugger.pdb_prompts", "patch"),
     "torch.distributed.distributed_c10d": ("..rank.collectives", "patch"),
+    "torch.utils.hooks": ("..pickling.reducers.torch_training", "patch"),
     "horovod.torch.mpi_ops": ("..horovod.submissions", "patch"),
     "tensorflow.python.distribute.collective_all_reduce_strategy": ("..tensorflow.graph_calls", "patch"),
 }

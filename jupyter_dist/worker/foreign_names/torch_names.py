@@ -12,8 +12,39 @@ _OPTIONS = "Compiling on a rank with the options that torch.compile had in the n
 _RECORDER = ("worker/rank/collectives",)
 _STEPS = ("worker/steps/torch",)
 _TENSORS = ("worker/pickling/tensors",)
+_TRAINING = ("worker/pickling/reducers/torch_training",)
 
 ROWS: tuple[Row, ...] = (
+    Row(
+        "torch",
+        ("Tensor._backward_hooks", "Tensor._post_accumulate_grad_hooks"),
+        _TENSORS,
+        Missing.OFF,
+        "Sending the hooks of a tensor",
+    ),
+    Row(
+        "torch.utils.data.dataloader",
+        ("DataLoader._iterator",),
+        _TRAINING,
+        Missing.OFF,
+        "Sending a DataLoader with persistent workers after a loop over it",
+        Probe.WRITTEN,
+    ),
+    Row(
+        "torch.nn.utils.parametrize",
+        ("_inject_new_class", "_inject_property"),
+        _TRAINING,
+        Missing.OFF,
+        "Sending a module with parametrizations",
+    ),
+    Row(
+        "torch.optim.lr_scheduler",
+        ("_opt_called",),
+        _TRAINING,
+        Missing.OFF,
+        "Sending an optimizer's mark of its scheduler",
+        Probe.WRITTEN,
+    ),
     Row(
         "torch.storage",
         ("_new_dtypes",),

@@ -25,6 +25,7 @@ from . import (
     cloudpickle_parts,
     code_places,
     file_maps,
+    forwarding_objects,
     generated_methods,
     namespaces,
     other_pythons,
@@ -188,7 +189,8 @@ class Pickler(cloudpickle_parts.BasePickler):  # type: ignore[misc]
         if kind is type(sys.stdout) or kind is type(sys.stderr) or kind is io.TextIOWrapper:
             return _reduce_stream
         remake = reducers.reducer(kind)
-        return self._by_name.rule_of_instances(kind, None if remake is None else self._remaking(remake))
+        rule = forwarding_objects.rule(kind) if remake is None else self._remaking(remake)
+        return self._by_name.rule_of_instances(kind, rule)
 
     def _remaking(self, remake: Callable[[Any, Callable[[str], None]], Any]) -> Rule:
         return lambda obj: remake(obj, self._trace.notes.append)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import pickle
 import sys
+import warnings
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -14,6 +15,8 @@ from .unpickling import current
 
 __all__ = ["IN_BAND_BELOW", "Tensors", "owners", "reduce_array"]
 
+_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+"""Attributes of a tensor with the functions of `register_hook` and `register_post_accumulate_grad_hook`."""
 IN_BAND_BELOW = 4096  # a smaller buffer is cheaper inside the pickle
 
 
@@ -92,9 +95,16 @@ class Tensors:
             # Torch returns this storage, but requires a typed one for rebuilding.
             if type(first) is torch.UntypedStorage:
                 return rebuild, (_typed_storage(first, torch.uint8), *rest)
-        if obj.requires_grad and obj.is_leaf and obj.grad is not None:
-            maker, arguments, *state = obj.__reduce_ex__(5)
-            return maker, arguments, [obj.grad, *state[:1]], None, None, _set_gradient
+        if obj.requires_grad and obj.is_leaf:
+            hooks = {name: found for name in _HOOKS if (found := getattr(obj, name, None))}
+            if hooks:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # torch warns that it omits the hooks
+                    maker, arguments, *state = obj.__reduce_ex__(5)
+                return maker, arguments, (hooks, [obj.grad, *state[:1]]), None, None, _set_hooks
+            if obj.grad is not None:
+                maker, arguments, *state = obj.__reduce_ex__(5)
+                return maker, arguments, [obj.grad, *state[:1]], None, None, _set_gradient
         return NotImplemented
 
     def _one(self, storage: Any) -> Any:
@@ -154,6 +164,13 @@ def _set_gradient(tensor: Any, state: list[Any]) -> None:
     tensor.grad = state[0]
     if len(state) > 1 and state[1] is not None:
         vars(tensor).update(state[1])
+
+
+def _set_hooks(tensor: Any, state: tuple[dict[str, Any], list[Any]]) -> None:
+    hooks, rest = state
+    _set_gradient(tensor, rest)
+    for name, registered in hooks.items():
+        setattr(tensor, name, registered)
 
 
 def _cuda_storage(storage: Any) -> Any:

@@ -154,7 +154,7 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
         paths = [modules, *paths]
         shipped_modules.install(modules, header["origins"])
     sys.path[:] = dict.fromkeys([*paths, *sys.path])
-    sys.argv = list(header["argv"])
+    sys.argv = list(header["argv"]) if kept is None else kept.new_arguments(header["argv"])
     for filename, text in payload.shown_texts(header).items():
         # A size of None as mtime prevents linecache from looking for the file.
         linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
@@ -328,7 +328,8 @@ def _keep_result(rank_folder: Path, value: Any, header: Mapping[str, Any]) -> No
     except OSError:
         raise
     except Exception as error:
-        writer.result(text, None, f"cannot pickle {type(value).__name__!r}: {error}", outline(value))
+        kind, why = f"cannot pickle {type(value).__name__!r}", str(error)
+        writer.result(text, None, why if why.startswith(kind) else f"{kind}: {why}", outline(value))
     else:
         content = result_digest.content(value, text, rank_folder / layout.RESULT)
         tried = trace.classes and size <= _TRIED_BYTES

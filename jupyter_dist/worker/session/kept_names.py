@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import types
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ class KeptNames:
         self._settings: Any = None
         self._settings_are_new = False
         self._objects: str | None = None
+        self._arguments: list[str] | None = None
+        """The notebook's `sys.argv`; None before the first cell."""
         self._from_notebook: dict[str, str | None] = {}
         """Names that the notebook has sent, with digests of the values that arrived."""
         self._of_modules: set[str] = set()
@@ -119,6 +122,15 @@ class KeptNames:
             return {}
         self._settings = dict(found)
         return {**found, "seeds": seeds} if first else found
+
+    def new_arguments(self, argv: Sequence[str]) -> list[str]:
+        """Return the `sys.argv` of the present cell: the ranks' own after a cell has changed it.
+
+        If the notebook has changed its arguments since the last cell, the notebook's count.
+        """
+        before, self._arguments = self._arguments, list(argv)
+        is_own = before is not None and sys.argv != before and before[1:] == self._arguments[1:]
+        return sys.argv if is_own else list(argv)
 
     def new_objects(self, objects: dict[str, Any]) -> dict[str, Any]:
         """Return the objects of the notebook's settings if anything of the settings has changed."""

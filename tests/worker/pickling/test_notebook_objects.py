@@ -236,6 +236,15 @@ FUNCTIONS = [
 
 OBJECTS = [
     (
+        "class Around:\n  def __init__(self, inner): self.inner, self.own = inner, 1\n"
+        "  def __getattr__(self, name): return getattr(self.inner, name)\n"
+        "class Slots:\n  __slots__ = 'inner',\n  def __init__(self, inner): self.inner = inner\n"
+        "  __getattr__ = Around.__getattr__\n"
+        "class Listed(list):\n  def __getattr__(self, name): return self.known[name]\n"
+        "around = Around(Slots(Around('text')))\nlisted = Listed([1])\nlisted.known = {'a': 5}",
+        "around.upper(), around.own, around.inner.inner.inner, listed, listed.a",
+    ),
+    (
         "import threading\nlock = threading.Lock()\nalso = [lock]\ndef locked():\n"
         "  with lock: return lock.locked()",
         "locked(), lock.locked(), also[0] is lock",
@@ -346,6 +355,62 @@ TORCH = [
     (
         "drawn = torch.Generator().manual_seed(5)\ndefault = torch.default_generator",
         "torch.rand(1, generator=drawn).item(), default is torch.default_generator",
+    ),
+    (
+        "class Sharp(torch.optim.Optimizer):\n"
+        "  def __init__(self, params, rho):\n"
+        "    super().__init__(params, {'lr': 0.1})\n    self.rho, self.count = rho, 0\n"
+        "    self.base = torch.optim.SGD(self.param_groups, lr=0.1)\n"
+        "    self.param_groups = self.base.param_groups\n"
+        "  def step(self, closure=None):\n    self.count += 1\n    self.base.step()\n"
+        "steps = []\nsharp = Sharp(torch.nn.Linear(2, 1).parameters(), 0.05)\n"
+        "sharp.register_step_post_hook(lambda *_: steps.append('after'))\n"
+        "adam = torch.optim.Adam(torch.nn.Linear(2, 1).parameters())\n"
+        "adam.register_step_pre_hook(lambda *_: steps.append('before'))",
+        "sharp.step(), sharp.rho, sharp.count, sharp.base.param_groups is sharp.param_groups, adam.step(),"
+        "steps",
+    ),
+    (
+        "import warnings\nscheduled = torch.optim.SGD(torch.nn.Linear(2, 1).parameters(), lr=0.1)\n"
+        "schedule = torch.optim.lr_scheduler.StepLR(scheduled, 1, 0.5)\n"
+        "class Half(torch.optim.lr_scheduler.LRScheduler):\n"
+        "  def get_lr(self): return [lr * 0.5 for lr in self.base_lrs]\n"
+        "early = Half(torch.optim.AdamW(torch.nn.Linear(2, 1).parameters()))\n"
+        "def scheduling():\n"
+        "  with warnings.catch_warnings(record=True) as warned:\n"
+        "    warnings.simplefilter('always')\n"
+        "    scheduled.step(), schedule.step(), early.step()\n"
+        "  return [str(warning.message)[:40] for warning in warned], schedule.get_last_lr(), scheduled",
+        "scheduling()",
+    ),
+    (
+        "ran = []\nhooked = torch.nn.Linear(2, 1)\n"
+        "hooked.weight.register_hook(lambda slope: (ran.append('slope'), slope * 0)[1])\n"
+        "hooked.bias.register_post_accumulate_grad_hook(lambda bias: ran.append('after'))\n"
+        "leaf = torch.ones(2, requires_grad=True)\nhandle = leaf.register_hook(lambda slope: slope * 3)\n"
+        "def tripled():\n  leaf.grad = None\n  leaf.sum().backward()\n  return leaf.grad.tolist()\n"
+        "def hooks_run():\n  hooked(torch.ones(1, 2)).sum().backward()\n"
+        "  return sorted(ran), hooked.weight.grad.tolist()",
+        "hooks_run(), tripled(), handle.remove(), tripled()",
+    ),
+    (
+        "from torch.nn.utils import parametrizations, parametrize\n"
+        "class Symmetric(torch.nn.Module):\n  def forward(self, x): return x.triu() + x.triu(1).T\n"
+        "class Own(torch.nn.Linear):\n  scale = 2\n"
+        "  def forward(self, x): return super().forward(x) * self.scale\n"
+        "normed = parametrizations.spectral_norm(Own(2, 2)).eval()\n"
+        "pair = torch.nn.Sequential(normed, parametrizations.weight_norm(torch.nn.Linear(2, 2)))\n"
+        "symmetric = torch.nn.Linear(2, 2)\n"
+        "parametrize.register_parametrization(symmetric, 'weight', Symmetric())",
+        "pair(torch.ones(1, 2)).tolist(), type(normed).__name__, isinstance(normed, Own), pair[0] is normed,"
+        "bool(symmetric.weight[0, 1] == symmetric.weight[1, 0]),"
+        "[name for name, _ in pair.named_parameters()],"
+        "type(parametrize.remove_parametrizations(symmetric, 'weight')).__name__",
+    ),
+    (
+        "rows = torch.utils.data.DataLoader(range(6), 2, num_workers=1, persistent_workers=True,\n"
+        "  multiprocessing_context='fork')\nnext(iter(rows))",
+        "[row.tolist() for row in rows], rows.num_workers, rows.persistent_workers",
     ),
 ]
 

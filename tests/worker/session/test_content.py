@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,15 @@ def test_a_digest_changes_with_the_content_only(value: Any, change: Any) -> None
     assert before is not None
     assert digest(value, {}) == before
     change(value)
+    assert digest(value, {}) not in (before, None)
+
+
+def test_a_look_at_a_partials_attributes_is_no_change() -> None:
+    value: Any = functools.partial(print, end="")
+    before = digest(value, {})
+    assert vars(value) == {}
+    assert digest(value, {}) == before
+    value.note = 1
     assert digest(value, {}) not in (before, None)
 
 

@@ -286,6 +286,35 @@ def test_functions_of_the_notebook_and_of_services_are_never_called() -> None:
     assert repeated(*silent, "f()") == ([], [])
 
 
+def test_a_call_that_changes_an_object_of_the_notebook_is_not_repeated() -> None:
+    graph = "class Graph: edges = []\ngraph = Graph(); graphs = [graph]"
+    silent = [
+        graph,
+        "jd_lib.register(graph, [1, 2])",
+        "jd_lib.set_style(graph.edges, 'wide')",
+        "for each in graphs: jd_lib.register(each, name='a')",
+        "from jd_lib import register as add\nadd(graph, 3)",
+        "made = jd_lib.register(graph)",
+        "graph.parts = [graph]\njd_lib.register(graph.parts[0].edges, 'd')",
+    ]
+    assert repeated(*silent) == ([], [])
+    calls, notes = repeated(
+        graph,
+        "jd_lib.register('graph', graph)",
+        "jd_lib.register(Graph, 'a')",
+        "jd_lib.set_style(graph)",
+        "class Hook:\n  def __call__(self): pass\nhook = Hook()\njd_lib.register(hook, 'b')",
+        "names = ['x', 'y']\njd_lib.register(names, 'c')",
+        "class Config: style = 'dark'; size = (2, 3)\nconfig = Config()\njd_lib.set_style(config.style, 2)",
+        "jd_lib.set_style(config.size, 'wide')",
+    )
+    assert [call[0] for call in calls] == [
+        *("register", "register", "set_style", "register", "register"),
+        *("set_style", "set_style"),
+    ]
+    assert notes == []
+
+
 NEVER = """
 atexit.register codecs.lookup gc.set_threshold logging.addLevelName os.register_at_fork
 signal.set_wakeup_fd sys.setrecursionlimit torch.cuda.set_device torch.cuda.set_sync_debug_mode

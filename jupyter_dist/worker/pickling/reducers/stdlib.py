@@ -17,6 +17,10 @@ def reduce(obj: Any, note: Note) -> Any:
     kind = type(obj)
     if kind is functools.cached_property:  # before Python 3.12 it contains a lock
         return _cached_property, (obj.func, obj.attrname)
+    if kind is functools.partial:
+        # Any look at its attributes makes an empty dict, which would count as a change in a session.
+        made, arguments, (function, args, keywords, own) = obj.__reduce__()
+        return made, arguments, (function, args, keywords, own or None)
     if kind is functools.partialmethod:  # since Python 3.14 it cannot be made without its function
         return _partial_method, (obj.func, obj.args, obj.keywords)
     if isinstance(obj, contextlib._GeneratorContextManager):

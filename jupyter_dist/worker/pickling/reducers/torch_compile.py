@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from . import Note
+from . import Note, torch_training
 
 __all__ = ["copied_marks", "reduce", "reduce_function"]
 
@@ -59,6 +59,9 @@ def reduce(obj: Any, note: Note) -> Any:
             options = _options(context, type(module).__name__, note)
             return _compiled, (module, options), hooks, None, None, _set_hooks
         return NotImplemented
+    parametrized = torch_training.reduce_parametrized(obj)
+    if parametrized is not None:
+        return parametrized
     call = vars(obj).get("_compiled_call_impl")
     if call is None:
         return NotImplemented
