@@ -24,6 +24,8 @@ class Origin:
     """Compiler flags in effect, for example from an earlier `from __future__ import`."""
     argv: tuple[str, ...] = ()
     """A script and its arguments, for the ranks' `sys.argv`."""
+    file: str | None = None
+    """The absolute path of a script, for the ranks' `__file__`."""
     line: str | None = None
     """The flags of a cell as they were typed."""
     purpose: Mapping[str, Any] | None = None

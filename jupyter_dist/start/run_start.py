@@ -182,6 +182,7 @@ def payload_of_cell(
             namespace,
             flags=origin.flags,
             argv=_argv(plan, origin),
+            file=origin.file,
             choice=choice,
             **_for_capture(plan, origin),
         )
