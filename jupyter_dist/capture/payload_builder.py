@@ -88,7 +88,8 @@ def capture_cell(
     `label` is the cell's name in tracebacks. `labels` (file name → label) and `sources` (file name → text)
     describe earlier cells. By default their text is from `linecache`. `flags` are the compiler flags of
     earlier cells. `directory` is the notebook's folder. `argv` becomes the rank's `sys.argv`, and
-    `file` its `__file__`. `here` is whether all ranks run on this machine. `other_python`: ranks may have another version of Python.
+    `file` its `__file__`. `here` is whether all ranks run on this machine. `other_python`: ranks may have
+    another version of Python.
     `choice`: of a session's cell. Its names in `sent` are sent in any case, and those in `without` are not.
 
     Raises CaptureError with all problems. Nothing is written.
@@ -131,6 +132,7 @@ def capture_call(
     sources: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
     ship_modules: str = "auto",
+    file: str | None = None,
     here: bool = True,
     other_python: bool = False,
     choice: Choice | None = None,
@@ -157,6 +159,7 @@ def capture_call(
         "filename": f"<{label}>",
         "flags": 0,
         "argv": [f"<{label}>"],
+        "file": file,
         "sources": {},
         "labels": {},
     }

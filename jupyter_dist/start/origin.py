@@ -94,4 +94,5 @@ def origin_of_call(fn: Callable[..., Any]) -> Origin:
         return origin_in(shell)
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     directory = Path(file).absolute().parent if file else Path.cwd()
-    return Origin(getattr(fn, "__name__", "call"), directory)
+    own = file if getattr(getattr(fn, "func", fn), "__module__", None) == "__main__" else None
+    return Origin(getattr(fn, "__name__", "call"), directory, file=own and os.path.abspath(own))

@@ -182,7 +182,6 @@ def payload_of_cell(
             namespace,
             flags=origin.flags,
             argv=_argv(plan, origin),
-            file=origin.file,
             choice=choice,
             **_for_capture(plan, origin),
         )
@@ -194,6 +193,7 @@ def _for_capture(plan: Plan, origin: Origin) -> dict[str, Any]:
         "ship_modules": plan.run.ship_modules,
         "here": is_here(plan),
         "other_python": _is_other_python(plan),
+        "file": origin.file,
         **origin.for_capture(),
     }
 

@@ -493,6 +493,17 @@ class TestTerminal:
         assert done.stdout == f"[0] once\n[0] {[str(tmp_path / 'train.py')]}\n"
         assert done.stderr == ""
 
+    def test_a_function_of_a_script_has_the_scripts_file(self, tmp_path: Path) -> None:
+        script = tmp_path / "start.py"
+        script.write_text(
+            "import jupyter_dist\n"
+            "def name():\n    return __file__\n"
+            "if __name__ == '__main__':\n"
+            "    print(jupyter_dist.run(name, np=1).results)\n"
+        )
+        done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path)
+        assert done.stdout.splitlines()[-1:] == [str([str(script)])], done.stderr
+
     def test_a_script_that_fails_is_1(self, tmp_path: Path) -> None:
         (tmp_path / "train.py").write_text(
             "import jupyter_dist as dist\n\nraise ValueError(f'bad {dist.rank()}')\n"
