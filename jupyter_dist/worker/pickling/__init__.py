@@ -373,7 +373,7 @@ def _reduce_stream(stream: Any) -> Any:
 def _closed_stream(name: Any) -> io.TextIOWrapper:
     """Return a closed text file with this name, as a callback of Keras has after its training."""
     raw = io.BytesIO()
-    raw.name = name  # type: ignore[attr-defined]
+    raw.name = name
     stream = io.TextIOWrapper(raw)
     stream.close()
     return stream
