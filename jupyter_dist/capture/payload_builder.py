@@ -78,6 +78,7 @@ def capture_cell(
     ship_modules: str = "auto",
     flags: int = 0,
     argv: Sequence[str] = (),
+    file: str | None = None,
     here: bool = True,
     other_python: bool = False,
     choice: Choice | None = None,
@@ -86,8 +87,9 @@ def capture_cell(
 
     `label` is the cell's name in tracebacks. `labels` (file name → label) and `sources` (file name → text)
     describe earlier cells. By default their text is from `linecache`. `flags` are the compiler flags of
-    earlier cells. `directory` is the notebook's folder. `argv` becomes the rank's `sys.argv`. `here`
-    is whether all ranks run on this machine. `other_python`: ranks may have another version of Python.
+    earlier cells. `directory` is the notebook's folder. `argv` becomes the rank's `sys.argv`, and
+    `file` its `__file__`. `here` is whether all ranks run on this machine. `other_python`: ranks may have
+    another version of Python.
     `choice`: of a session's cell. Its names in `sent` are sent in any case, and those in `without` are not.
 
     Raises CaptureError with all problems. Nothing is written.
@@ -110,6 +112,7 @@ def capture_cell(
         "filename": cell.filename,
         "flags": cell.flags,
         "argv": list(argv) or [cell.filename],
+        "file": file,
         "sources": {cell.filename: cell.source},
         "labels": {cell.filename: label},
         "writes": sorted(cell.writes),
@@ -130,6 +133,7 @@ def capture_call(
     labels: Mapping[str, str] | None = None,
     ship_modules: str = "auto",
     argv: Sequence[str] = (),
+    file: str | None = None,
     here: bool = True,
     other_python: bool = False,
     choice: Choice | None = None,
@@ -156,6 +160,7 @@ def capture_call(
         "filename": f"<{label}>",
         "flags": 0,
         "argv": list(argv) or [f"<{label}>"],
+        "file": file,
         "sources": {},
         "labels": {},
     }

@@ -56,9 +56,8 @@ def _run(context: Context, tokens: Sequence[str]) -> Any:
         cure = f". {taken!r} was read as the session's name: write --session=NAME {taken}"
         raise InputError(f"run needs the path of a Python script{cure if taken.endswith('.py') else ''}")
     plan = make_plan(line.given)
-    script = Path(line.rest[0])
-    source = start.read_script(script)
-    origin = start.Origin(script.name, script.absolute().parent, argv=line.rest)
+    source = start.read_script(Path(line.rest[0]))
+    origin = start.origin_of_script(line.rest)
     sys.path.insert(0, str(origin.directory))  # `python SCRIPT` does this too
     if plan.run.dry_run:
         told = (

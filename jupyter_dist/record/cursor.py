@@ -57,19 +57,19 @@ class _RankTail:
         """Return the offset of the log up to which lines are final. A later Tail starts there."""
         return self._unroll.done
 
-    def read_lines(self, ended: bool, tail_bytes: int | None) -> tuple[list[Line], str, int]:
+    def read_lines(self, ended: bool, tail_bytes: int | None, read_bytes: int) -> tuple[list[Line], str, int]:
         """Return the new lines, the unfinished lines, and how many bytes were left out."""
         try:
             size = os.stat(self.folder.output).st_size
             if size <= self.output:
                 return [], "", 0
             with open(self.folder.output, "rb") as file:
-                return self._read(file, size, ended, tail_bytes)
+                return self._read(file, size, ended, tail_bytes, read_bytes)
         except OSError:
             return [], "", 0
 
     def _read(
-        self, file: BinaryIO, size: int, ended: bool, tail_bytes: int | None
+        self, file: BinaryIO, size: int, ended: bool, tail_bytes: int | None, read_bytes: int
     ) -> tuple[list[Line], str, int]:
         unroll, skipped = self._unroll, 0
         if tail_bytes is not None and size - unroll.read > tail_bytes:
@@ -79,7 +79,7 @@ class _RankTail:
             unroll = self._unroll = LogRendering(file.tell())
         file.seek(unroll.read)
         start = unroll.done
-        pieces = unroll.feed(file.read(_MAX_READ))
+        pieces = unroll.feed(file.read(read_bytes))
         if (ended and unroll.read >= size) or unroll.read - unroll.done >= _MAX_LINE:
             pieces += unroll.flush()
         self._times.refresh()
@@ -129,6 +129,7 @@ class Tail:
     `tail_bytes` limits what one poll reads of each rank's log. Older bytes are left out and counted.
     So a fast log costs no more than a slow one.
     Without `metrics`, metric events are left out, and their bytes are counted.
+    `read_bytes`: how much of each rank's log one poll reads, at least the longest line (1 MB).
     """
 
     def __init__(
@@ -138,8 +139,10 @@ class Tail:
         cursor: Mapping[str, Any] | None = None,
         tail_bytes: int | None = None,
         metrics: bool = True,
+        read_bytes: int = _MAX_READ,
     ) -> None:
         self._folder = folder
+        self._read_bytes = max(_MAX_LINE, read_bytes)
         self._tail_bytes, self._metrics = tail_bytes, metrics
         self._attempt = 0
         self._tails: dict[tuple[int, int], _RankTail] = {}
@@ -160,7 +163,8 @@ class Tail:
     def poll(self) -> Batch:
         """Read what is new. Does not wait.
 
-        One poll reads at most 4 MB per rank. A batch with a final status is complete up to that limit.
+        One poll reads at most `read_bytes` of each rank's log and 4 MB of its events. A batch with a final
+        status is complete up to that limit.
         `drain` reads the rest.
         """
         state = reader.status(self._folder)
@@ -175,7 +179,7 @@ class Tail:
                     tail = _RankTail(self._folder.rank(attempt, rank), rank, attempt)
                     self._tails[attempt, rank] = tail
                 ended = attempt < state.attempt or _rank_ended(state, rank)
-                new, rest, left_out = tail.read_lines(ended, self._tail_bytes)
+                new, rest, left_out = tail.read_lines(ended, self._tail_bytes, self._read_bytes)
                 lines += new
                 told, passed_over = tail.read_events(metrics=self._metrics)
                 events += told

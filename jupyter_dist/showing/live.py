@@ -39,6 +39,8 @@ __all__ = ["Screen", "follow"]
 
 _TAIL_BYTES = 16 << 10
 _ALL_TAIL_BYTES = 1 << 20
+_WHOLE_BYTES = 4 << 20
+"""What one poll reads of all logs together, if every line is shown."""
 _QUICK_S = 0.01
 _SLOW_S = 0.1
 _SILENT_S = 0.5
@@ -57,6 +59,9 @@ class Screen(Protocol):
     keep: int
     raises: bool
     """Whether a failure follows as an exception."""
+
+    whole: bool
+    """Whether every line is drawn. Otherwise the end of a flood is drawn, and its other lines are counted."""
 
     @property
     def reads_along(self) -> bool:
@@ -141,8 +146,20 @@ class _Follower:
         self._folder = folder
         self._screen = screen
         self._answers = answers
-        self._view = View(folder, job, keep=screen.keep, colour=screen.colour, raises=screen.raises)
-        self._tail = Tail(folder, tail_bytes=share, metrics=False)
+        self._view = View(
+            folder,
+            job,
+            keep=screen.keep,
+            colour=screen.colour,
+            raises=screen.raises,
+            whole=screen.whole,
+        )
+        self._tail = Tail(
+            folder,
+            tail_bytes=None if screen.whole else share,
+            metrics=False,
+            read_bytes=_WHOLE_BYTES // max(1, job.world_size),
+        )
         self._curves = SummaryCurves(folder)
         # Linux takes milliseconds to close a descriptor of inotify, so the next run gets this one.
         self._changes = _unused.pop() if _unused else FileChanges()
@@ -197,8 +214,11 @@ class _Follower:
             return True
         if batch.status.state.ended:
             # Limited, because a lost run's ranks may still be writing.
-            for rest in itertools.islice(self._tail.drain(), 20):
-                self._view.feed(rest, began)
+            limit = None if self._screen.whole and batch.status.state is not State.LOST else 20
+            for rest in itertools.islice(self._tail.drain(), limit):
+                if self._screen.whole:  # a long log, which must not fill the memory
+                    self._screen.show(self._view, True)
+                self._view.feed(rest, time.monotonic())
             self._view.note = None
             self._view.end(time.monotonic())
             self.close()

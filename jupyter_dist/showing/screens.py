@@ -15,7 +15,7 @@ from ..text.safe import clean
 from ..text.terminal_width import cut
 from . import display as _display
 from . import frontends
-from .view import View
+from .view import LONGEST_LINE, View
 
 if TYPE_CHECKING:
     from .run import Run
@@ -46,6 +46,7 @@ class KernelScreen:
 
     colour = True
     keep = 10 * _LINES
+    whole = False
 
     def __init__(self, result: Run | None = None, *, raises: bool = False) -> None:
         self._result = result
@@ -178,10 +179,10 @@ def _prefixed(entries: list[Entry], room: int) -> list[str]:
     return lines[::-1]
 
 
-def _line(entry: Entry, width: int) -> str:
-    text = clean(entry.text, limit=_WIDTH)
-    if len(text) > 3 * _WIDTH:
-        text = clean(entry.text, limit=_WIDTH, colour=False)  # every character had its own colour
+def _line(entry: Entry, width: int, limit: int = _WIDTH) -> str:
+    text = clean(entry.text, limit=limit)
+    if len(text) > 3 * limit:
+        text = clean(entry.text, limit=limit, colour=False)  # every character had its own colour
     return f"{entry.label().ljust(width)} {text}" if entry.ranks else text
 
 
@@ -191,15 +192,15 @@ def _cost(line: str) -> int:
 
 
 class PlainScreen:
-    """A terminal or a pipe. Lines appear after a short delay, so that equal lines fold.
+    """A terminal, a pipe or a file. Lines appear after a short delay, so that equal lines fold.
 
-    A terminal's last lines show progress and state, and are rewritten in place. A pipe gets a separate
-    progress line from time to time.
+    A terminal's last lines show progress and state, and are rewritten in place. Of a flood, a terminal gets
+    the end. A pipe or a file gets every line, and a separate progress line from time to time.
     """
 
     _HOLD_S = 0.2
     _MAX_LINES = 200
-    """Limit of lines per draw. A draw happens at most every 50 ms."""
+    """Limit of lines per draw in a terminal. A draw happens at most every 50 ms."""
     _DRAW_S = 0.05
     keep = 2000
     reads_along = True
@@ -212,6 +213,7 @@ class PlainScreen:
         except (ValueError, AttributeError):
             self._tty = False
         self.colour = self._tty
+        self.whole = not self._tty
         self._drawn = float("-inf")
         self._bar = ""
         self._progress_at = time.monotonic()
@@ -241,14 +243,14 @@ class PlainScreen:
         width = len(f"[0-{view.job.world_size - 1}]") if view.job.world_size > 1 else len("[0]")
         entries = view.fold.take(until)
         out: list[str] = []
-        kept = pick(entries, self._MAX_LINES)
+        kept = entries if self.whole else pick(entries, self._MAX_LINES)
         left_out = view.left_out_text(_lines(entries) - _lines(kept))
         if left_out:
             out.append(left_out)
             view.left_out_lines = view.left_out_bytes = view.fold.dropped = 0
-        out += [self._plain(_line(entry, width)) for entry in kept]
+        out += [self._plain(_line(entry, width, LONGEST_LINE)) for entry in kept]
         if last:
-            out += [self._plain(_line(entry, width)) for entry in view.partial_entries()]
+            out += [self._plain(_line(entry, width, LONGEST_LINE)) for entry in view.partial_entries()]
         out += self._news(view, now, last)
         bar = "" if last else self._bar_lines(view)
         text = "".join(f"{line}\n" for line in out)
@@ -262,7 +264,7 @@ class PlainScreen:
         return "\r\x1b[2K" + above * "\x1b[A\x1b[2K" if self._bar else ""
 
     def _plain(self, line: str) -> str:
-        return line if self.colour else clean(line, colour=False)
+        return line if self.colour else clean(line, limit=len(line), colour=False)
 
     def _news(self, view: View, now: float, last: bool) -> Iterable[str]:
         """Yield notices and progress lines that have changed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections import Counter
 
@@ -23,7 +24,10 @@ from .progress import Progress
 from .traceback_filter import TracebackFilter
 from .trials import TrialLines
 
-__all__ = ["View"]
+__all__ = ["LONGEST_LINE", "View"]
+
+LONGEST_LINE = 1 << 20
+"""The length of a line's text from which even a screen with every line cuts it."""
 
 _MAX_TEXT = 2000
 _PARTIALS = 12
@@ -36,15 +40,22 @@ class View:
     """Collector of a run's batches as content to show. It does not depend on the screen.
 
     `keep` limits the folded lines. `feed_limit` limits the lines taken of one batch: of a larger batch the
-    end is shown, and the rest is counted. `raises`: a failure follows as an exception, which contains the
-    traceback.
+    end is shown, and the rest is counted. With `whole`, nothing is left out. `raises`: a failure follows as
+    an exception, which contains the traceback.
     """
 
     def __init__(
-        self, folder: RunFolder, job: Job, *, keep: int, colour: bool = True, raises: bool = False
+        self,
+        folder: RunFolder,
+        job: Job,
+        *,
+        keep: int,
+        colour: bool = True,
+        raises: bool = False,
+        whole: bool = False,
     ) -> None:
         self.folder, self.job = folder, job
-        self.fold = Fold(keep)
+        self.fold = Fold(sys.maxsize if whole else keep)
         self.status: Status | None = None
         self.note: str | None = None
         """Our line about a request of the user, for example about a stop in progress."""
@@ -52,7 +63,8 @@ class View:
         self.left_out_bytes = 0
         self.progress = Progress()
         self.partials: list[Entry] = []
-        self.feed_limit = max(400, 4 * job.world_size)
+        self.feed_limit = sys.maxsize if whole else max(400, 4 * job.world_size)
+        self._max_text = LONGEST_LINE if whole else _MAX_TEXT
         self._colour = colour
         self._raises = raises
         self._tracebacks: TracebackFilter | None = None
@@ -116,9 +128,9 @@ class View:
 
     def _line(self, line: Line, now: float) -> None:
         self._new_attempt(line.attempt, now)
-        text = clean(line.text, limit=_MAX_TEXT, colour=self._colour)
+        text = clean(line.text, limit=self._max_text, colour=self._colour)
         if self._raises and self._tracebacks is None:
-            self._tracebacks = TracebackFilter(self.folder, line.attempt, _MAX_TEXT)
+            self._tracebacks = TracebackFilter(self.folder, line.attempt, self._max_text)
             self._native = NativeFrames()
         if self._raises:
             instead = self._native.take(line.rank, clean(text, colour=False))
@@ -182,7 +194,7 @@ class View:
         folded = Fold(10_000)
         for rank, text in sorted(batch.partial.items()):
             for line in text.split("\n"):
-                shown = clean(line, limit=_MAX_TEXT, colour=self._colour)
+                shown = clean(line, limit=self._max_text, colour=self._colour)
                 if shown.strip():
                     folded.add(rank, shown)
         entries = list(folded.entries)

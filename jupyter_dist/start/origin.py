@@ -24,6 +24,8 @@ class Origin:
     """Compiler flags in effect, for example from an earlier `from __future__ import`."""
     argv: tuple[str, ...] = ()
     """A script and its arguments, for the ranks' `sys.argv`. Empty: the label alone."""
+    file: str | None = None
+    """The absolute path of a script, for the ranks' `__file__`."""
     line: str | None = None
     """The flags of a cell as they were typed."""
     purpose: Mapping[str, Any] | None = None
@@ -102,4 +104,10 @@ def origin_of_call(fn: Callable[..., Any]) -> Origin:
         return origin_in(shell)
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     directory = Path(file).absolute().parent if file else Path.cwd()
-    return Origin(getattr(fn, "__name__", "call"), directory, argv=tuple(sys.argv) if file else ())
+    own = file if getattr(getattr(fn, "func", fn), "__module__", None) == "__main__" else None
+    return Origin(
+        getattr(fn, "__name__", "call"),
+        directory,
+        argv=tuple(sys.argv) if file else (),
+        file=own and os.path.abspath(own),
+    )

@@ -193,6 +193,7 @@ def _for_capture(plan: Plan, origin: Origin) -> dict[str, Any]:
         "ship_modules": plan.run.ship_modules,
         "here": is_here(plan),
         "other_python": _is_other_python(plan),
+        "file": origin.file,
         **origin.for_capture(),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tokenize
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from .run_start import start_cell, warn
 if TYPE_CHECKING:
     from ..showing.run import Run
 
-__all__ = ["read_script", "start_script"]
+__all__ = ["origin_of_script", "read_script", "start_script"]
 
 
 def read_script(script: Path) -> str:
@@ -38,6 +39,12 @@ def read_script(script: Path) -> str:
     return source
 
 
+def origin_of_script(words: Sequence[str]) -> Origin:
+    """Return the origin of a Python file. `words`: its path as it was typed, and its arguments."""
+    script = Path(words[0])
+    return Origin(script.name, script.absolute().parent, argv=tuple(words), file=os.path.abspath(script))
+
+
 def start_script(script: Path, arguments: Sequence[str], given: Mapping[str, Any]) -> Run:
     """Start a run of a Python file with its command line.
 
@@ -48,7 +55,7 @@ def start_script(script: Path, arguments: Sequence[str], given: Mapping[str, Any
     source = read_script(script)
     plan = make_plan(given, spelled_as_flags=False)
     warn(plan)
-    origin = Origin(script.name, script.absolute().parent, argv=(str(script), *arguments))
+    origin = origin_of_script((str(script), *arguments))
     # `python SCRIPT` also puts the script's folder first. The notebook keeps its own path.
     before = sys.path[:]
     sys.path.insert(0, str(origin.directory))

@@ -129,9 +129,12 @@ class Fold:
         """Remove and return the entries at the front that arrived no later than `until`."""
         taken = self._pins()
         self._pinned.clear()
-        while self.entries and self.entries[0].time <= until:
-            taken.append(self._pop())
-        return taken
+        younger = (at for at, entry in enumerate(self.entries) if entry.time > until)
+        front = self.entries[: next(younger, len(self.entries))]
+        del self.entries[: len(front)]
+        for entry in front:
+            self._forget(entry)
+        return taken + front
 
     def _place(self, rank: int, previous: Entry | None, time: float) -> int:
         """Return the position for a line that joins no other: among the newest entries, after `previous`."""
@@ -181,12 +184,16 @@ class Fold:
 
     def _pop(self) -> Entry:
         entry = self.entries.pop(0)
+        self._forget(entry)
+        return entry
+
+    def _forget(self, entry: Entry) -> None:
+        """Let no later line join the entry."""
         equal = self._equal.get(entry.key, [])
         if entry in equal:
             equal.remove(entry)
         if not equal:
             self._equal.pop(entry.key, None)
-        return entry
 
 
 def pick(entries: Sequence[Entry], limit: int) -> list[Entry]:

@@ -133,11 +133,17 @@ class Objective:
     def outcome(self) -> tuple[float | None, str | None]:
         """Return the value of a trial that has succeeded, or None and why there is none."""
         if not self.series:
-            logged = ", ".join(sorted(self.names)[:8]) or "nothing"
-            why = f"no rank logged {self._metric!r} (but {logged}): dist.log({self._metric}=…)"
-            return None, why if self._metric.isidentifier() else why.partition(": dist")[0]
+            return None, self._why_none()
         value = self.series[-1][1]
         return (value, None) if math.isfinite(value) else (None, f"its last {self._metric} is {value}")
+
+    def _why_none(self) -> str:
+        logged = ", ".join(sorted(self.names)[:8])
+        why = f"no rank logged {self._metric!r}. "
+        # The values that Ray Tune and Optuna use are those that a function returns.
+        why += f"The ranks logged {logged}" if logged else "A returned value is no metric"
+        cure = f". Add dist.log({self._metric}=…) to the cell or function"
+        return why + cure if self._metric.isidentifier() else why
 
     def refresh(self, *, final: bool = False) -> None:
         """Read what is new. `final`: the trial has ended, so read everything."""

@@ -469,7 +469,7 @@ class TestTerminal:
         (tmp_path / "train.py").write_text(
             "import jupyter_dist as dist\nfrom beside import WORD\n"
             "import sys\nif __name__ == '__main__':\n"
-            "    print(WORD, dist.rank(), flush=True)\n    print(sys.argv)\n"
+            "    print(WORD, dist.rank(), flush=True)\n    print(sys.argv)\n    print('file', __file__)\n"
         )
         # From another folder: modules are found beside the script. What follows it is its own.
         script = str(tmp_path / "train.py")
@@ -478,7 +478,31 @@ class TestTerminal:
         assert str([script, "--epochs", "3", "-np", "7"]) in done.stdout
         assert "beside 0" in done.stdout
         assert "beside 1" in done.stdout
+        assert f"file {script}\n" in done.stdout
         assert done.stderr == ""
+
+    def test_a_processs_file_is_the_script_as_in_python(self, tmp_path: Path) -> None:
+        (tmp_path / "train.py").write_text(
+            "import multiprocessing\nprint('once')\n"
+            "def name(_):\n    return __file__\n"
+            "if __name__ == '__main__':\n"
+            "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+            "        print(pool.map(name, [0]))\n"
+        )
+        done = terminal("run", "-np", "1", "train.py", cwd=tmp_path)
+        assert done.stdout == f"[0] once\n[0] {[str(tmp_path / 'train.py')]}\n"
+        assert done.stderr == ""
+
+    def test_a_function_of_a_script_has_the_scripts_file(self, tmp_path: Path) -> None:
+        script = tmp_path / "start.py"
+        script.write_text(
+            "import jupyter_dist\n"
+            "def name():\n    return __file__\n"
+            "if __name__ == '__main__':\n"
+            "    print(jupyter_dist.run(name, np=1).results)\n"
+        )
+        done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path)
+        assert done.stdout.splitlines()[-1:] == [str([str(script)])], done.stderr
 
     def test_a_script_that_fails_is_1(self, tmp_path: Path) -> None:
         (tmp_path / "train.py").write_text(

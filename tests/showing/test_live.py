@@ -450,11 +450,40 @@ def test_output_shortens_no_pause_that_leaves_the_cpu_to_the_ranks(
     follower.close()
 
 
-def test_a_flood_in_a_pipe_is_cut_and_says_where_the_rest_is(own_folders: Path) -> None:
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_pipe_gets_every_line_of_a_flood(
+    own_folders: Path, ended: bool, wait_for: Callable[..., Any]
+) -> None:
+    made = RunMaker(own_folders, 2)
+    for rank in range(2):
+        made.print(rank, "".join(f"{n}\n" for n in range(30_000)) + "x" * 5000 + "\n")
+    if ended:
+        made.end()
+        text = follow_plain(made)
+    else:
+        file = io.StringIO()
+        thread = following(made, file)
+        wait_for(lambda: "xxx" in file.getvalue(), what="the last line")
+        made.end()
+        wait_for(lambda: not thread.is_alive(), what="the end")
+        text = file.getvalue()
+    lines = text.splitlines()
+    for rank in range(2):
+        own = [line.split()[1] for line in lines if line.startswith(("[0-1] ", f"[{rank}] "))]
+        assert own == [*map(str, range(30_000)), "x" * 5000]
+
+
+def test_a_flood_in_a_terminal_is_cut_and_says_where_the_rest_is(own_folders: Path) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
     made = RunMaker(own_folders, 1)
     made.print(0, "".join(f"line {n}\n" for n in range(100_000)))
     made.end()
-    lines = follow_plain(made).splitlines()
+    file = Terminal()
+    live.follow(Run(made.folder), display=PlainScreen(file))
+    lines = file.getvalue().splitlines()
     assert re.match(r"… [\d,]+ lines and .* not shown here, whole logs: /.*output\.log$", lines[0])
     assert lines[-1] == "[0] line 99999"
     assert len(lines) < 1000
@@ -522,6 +551,7 @@ class Interrupting:
     colour = False
     keep = 100
     raises = True
+    whole = False
     reads_along = True
 
     def __init__(self, made: RunMaker, interrupts: int, end_on: str | None) -> None:

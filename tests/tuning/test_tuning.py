@@ -365,7 +365,10 @@ def test_a_trial_that_logs_no_objective_says_what_it_logs() -> None:
     wait_for_end(run)
     assert run.state == "failed"
     assert run.status.reason is not None
-    assert "no rank logged 'score' (but loss): dist.log(score=…)" in run.status.reason
+    assert (
+        "no rank logged 'score'. The ranks logged loss. Add dist.log(score=…) to the cell"
+        in run.status.reason
+    )
 
 
 def test_views_are_told_of_trials() -> None:
@@ -397,7 +400,9 @@ def test_a_bad_trial_costs_nothing_but_itself() -> None:
     assert run.trials["state"].tolist() == ["succeeded", *["failed"] * 4]
     reasons = run.trials["reason"].tolist()
     assert reasons[1] == "its last score is nan"
-    assert reasons[2] == "no rank logged 'score' (but other): dist.log(score=…)"
+    assert reasons[2] == (
+        "no rank logged 'score'. The ranks logged other. Add dist.log(score=…) to the cell or function"
+    )
     assert "ValueError: no such layer" in reasons[3]
     assert "3" in reasons[4]
     assert run.best.results[0] == max(1, cores() // 5)  # the trials share the cores

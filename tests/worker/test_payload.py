@@ -464,6 +464,13 @@ class TestFunctions:
         ):
             payload.dump(file)
 
+    def test_a_closed_file_travels_as_one(self, tmp_path: Path) -> None:
+        # keras.callbacks.CSVLogger has one after a training in the notebook.
+        with open(tmp_path / "f", "w") as file:
+            pass
+        arrived = pickle.loads(payload.dump(file)[0])
+        assert (arrived.closed, arrived.name) == (True, file.name)
+
 
 class TestClasses:
     SOURCE = """

@@ -110,6 +110,7 @@ ROWS: tuple[Row, ...] = (
     _sent("keras.src.ops.node", "_keras_history"),
     _sent("keras.src.utils.backend_utils", "_backend"),
     _sent("keras.src.layers.layer", "_tracker"),
+    _sent("keras.src.layers.preprocessing.text_vectorization", "_standardize", "_split"),
     _sent("keras.src.optimizers.multi_optimizer", "_var_to_optimizer_idx"),
     _sent("tensorflow.python.trackable.data_structures", "_DictWrapper"),
     _sent(

@@ -360,6 +360,8 @@ def _reduce_code(code: types.CodeType) -> Any:
 def _reduce_stream(stream: Any) -> Any:
     if stream is sys.stdout or stream is sys.stderr:
         return getattr, (sys, "stdout" if stream is sys.stdout else "stderr")
+    if type(stream) is io.TextIOWrapper and stream.closed:
+        return _closed_stream, (getattr(stream, "name", None),)
     if type(stream) is io.TextIOWrapper:
         # cloudpickle would read the whole file and send a copy of its text.
         raise pickle.PicklingError(f"cannot pickle the open file {stream.name!r}")
@@ -368,6 +370,15 @@ def _reduce_stream(stream: Any) -> Any:
 
 # A pickle calls these functions when it is loaded. Their names are part of the format, and so are the private
 # names that are imported above. Results in old run folders call them by these names.
+
+
+def _closed_stream(name: Any) -> io.TextIOWrapper:
+    """Return a closed text file with this name, as a callback of Keras has after its training."""
+    raw = io.BytesIO()
+    raw.name = name
+    stream = io.TextIOWrapper(raw)
+    stream.close()
+    return stream
 
 
 def _code(maker: Any, arguments: tuple[Any, ...], filename: str) -> types.CodeType:

@@ -180,6 +180,8 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
     spawned_process.take_displays(header["filename"])
     main = types.ModuleType("__main__") if kept is None else kept.main
     main.__dict__["__builtins__"] = __builtins__
+    if header.get("file") is not None:  # of a script
+        main.__dict__["__file__"] = header["file"]
     # `multiprocessing` sets the second name when it is imported, which can be long ago.
     sys.modules["__main__"] = sys.modules["__mp_main__"] = main
     main_snapshot.prepare(rank_folder / layout.MAIN, header["sources"])

@@ -122,11 +122,8 @@ def _with_stand_in(original: Any) -> Any:
     def get_preparation_data(name: str) -> dict[str, Any]:
         data: dict[str, Any] = original(name)
         # "ignore" is the fork server itself, which is asked once. Its processes may need more than it has.
-        if (
-            _place is not None
-            and name != "ignore"
-            and not data.keys() & {"init_main_from_name", "init_main_from_path"}
-        ):
+        # A script has `__file__`, so Python would run the script again in the process.
+        if _place is not None and name != "ignore" and "init_main_from_name" not in data:
             try:
                 with _lock:
                     data["init_main_from_path"] = _write(_place, sys.modules["__main__"].__dict__)
@@ -221,7 +218,13 @@ class _Writing:
     def whole(self, names: list[str]) -> bytes:
         global _last_aside
         _last_aside = self._aside
-        header = {"names": names, "sources": dict(_sources), "settings": _settings[0], "aside": self._aside}
+        header = {
+            "names": names,
+            "sources": dict(_sources),
+            "settings": _settings[0],
+            "aside": self._aside,
+            "file": self._main.get("__file__"),
+        }
         return pickle.dumps(header, protocol=5) + self._file.getvalue()
 
 

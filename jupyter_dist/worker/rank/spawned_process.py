@@ -34,6 +34,8 @@ def fill(space: dict[str, Any], file: str) -> None:
     with open(path, "rb") as data, loading(space):
         header = pickle.load(data)
         take_displays(None)
+        if header["file"] is not None:  # of a script, rather than that of the stand-in
+            space["__file__"] = header["file"]
         for name, text in header["sources"].items():
             linecache.cache[name] = (len(text), None, text.splitlines(True), name)
         load = pickle.Unpickler(data, buffers=_mapped(path.parent, header["aside"])).load

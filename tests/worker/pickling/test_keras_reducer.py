@@ -69,6 +69,11 @@ for name, model in models.items():
 
 words, numbers = layers.StringLookup(vocabulary=["a", "b"]), layers.Normalization()
 numbers.adapt(x)
+dash = "-"
+def lowered(text):
+    return tf.strings.lower(text)
+texts = layers.TextVectorization(standardize=lowered, split=lambda text: tf.strings.split(text, dash))
+texts.adapt(["a-a", "b"])
 deep = keras.Sequential([keras.Input((3,)), *(layers.Dense(3) for _ in range(200))])
 mean = keras.metrics.Mean()
 mean.update_state([1.0, 2.0, 6.0])
@@ -83,6 +88,7 @@ data = data.with_options(options)
 optimizer, unbuilt = models["subclass"].optimizer, Net(layers.Dense(2))
 values = dict(models=models, unbuilt=unbuilt, optimizer=optimizer, mean=mean)
 values |= dict(entry=entry, hidden=hidden, seen=Seen(), words=words, numbers=numbers, deep=deep)
+values |= dict(texts=texts)
 values |= dict(variable=tf.Variable([1.0, 2.0]), tensor=tf.constant([3.0]), kind=Net, data=data)
 values |= dict(loss=Squared(), x=x, y=y)
 rate = keras.optimizers.schedules.CosineDecay(0.1, 9)
@@ -161,6 +167,7 @@ assert keras.Model(found["entry"], more)(x).shape == (16, 2)
 assert more._keras_history.operation.name not in {layer.name for m in models.values() for layer in m.layers}
 assert np.array_equal(found["deep"](x).numpy(), after["deep"])
 assert found["words"](["b", "?"]).numpy().tolist() == [2, 0]
+assert found["texts"](["A-B-c"]).numpy().tolist() == [[2, 3, 1]]
 assert abs(found["numbers"](x).numpy().mean()) < 1e-5 and float(found["mean"].result()) == 3
 assert found["variable"].numpy().tolist() == [1, 2] and found["tensor"].numpy().tolist() == [3]
 assert isinstance(found["variable"], tf.Variable) and float(found["doubled"](tf.constant(4.0))) == 8

@@ -98,7 +98,7 @@ def _spec(tensor: Any) -> dict[str, Any]:
 def _reduce_saveable(obj: Any, note: Any) -> Any:
     kind, values = type(obj), vars(obj)
     if kind.__module__.rpartition(".")[2] in _WITH_TABLES:
-        return NotImplemented  # Keras' own pickling includes the vocabularies
+        return _reduce_with_tables(obj, kind, values)
     if "_var_to_optimizer_idx" in values:
         raise Refused("cannot pickle a MultiOptimizer", "Make it inside the cell.")
     if any(base.__module__ == "horovod._keras" for base in kind.__mro__) or "_allreduce_grads" in values:
@@ -124,6 +124,19 @@ def _reduce_saveable(obj: Any, note: Any) -> Any:
     # deeply.
     graph = _graph(obj) if "_nodes_by_depth" in values else None
     return _new, (kind,), (graph, state), None, None, _restore_saveable
+
+
+def _reduce_with_tables(obj: Any, kind: Any, values: dict[str, Any]) -> Any:
+    """Reduce a layer with a vocabulary. Keras' own pickling includes it.
+
+    Keras pickles a function by its name, and a lambda without its globals. So functions travel beside it.
+    """
+    functions = {name: values[name] for name in ("_standardize", "_split") if callable(values.get(name))}
+    if not functions:
+        return NotImplemented
+    bare = kind.__new__(kind)
+    vars(bare).update(values | dict.fromkeys(functions))
+    return *bare.__reduce__(), functions, None, None, _restore_functions
 
 
 def _followed(dependencies: Any) -> Any:
@@ -241,6 +254,10 @@ def _restore_saveable(obj: Any, state: tuple[Any, dict[str, Any]]) -> None:
     if graph is not None:
         _restore_graph(obj, *graph)
     deferred_variables.add(obj)
+
+
+def _restore_functions(layer: Any, functions: dict[str, Any]) -> None:
+    vars(layer).update(functions)
 
 
 def _restore_graph(function: Any, nodes: Any, operations: Any, operations_by_depth: Any) -> None:
