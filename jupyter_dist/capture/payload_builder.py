@@ -112,7 +112,7 @@ def capture_cell(
         "filename": cell.filename,
         "flags": cell.flags,
         "argv": list(argv) or [cell.filename],
-        "file": file,
+        **({} if file is None else {"file": file}),
         "sources": {cell.filename: cell.source},
         "labels": {cell.filename: label},
         "writes": sorted(cell.writes),
@@ -160,7 +160,7 @@ def capture_call(
         "filename": f"<{label}>",
         "flags": 0,
         "argv": list(argv) or [f"<{label}>"],
-        "file": file,
+        **({} if file is None else {"file": file}),
         "sources": {},
         "labels": {},
     }
