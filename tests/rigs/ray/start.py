@@ -1,7 +1,7 @@
 """Ray's command line on a busy machine: `python tests/rigs/ray/start.py start --head --block …`.
 
 Ray gives a node 30 s to start, and its helpers 15 s to say at which ports they listen, or ends it. A busy
-machine takes longer: here the ports are given beforehand (`ports_of_a_node`), and the node is waited for.
+machine takes longer: here the ports are given beforehand, and the node is waited for.
 
 Ray has a shell start some of its processes, and quotes nothing. If this Python lies below a path with a
 space, `PYTHON` is the same one by another path.
@@ -34,6 +34,7 @@ def _python() -> str:
 PYTHON = _python()
 RAY = [PYTHON, __file__]
 HELPERS = ("dashboard-agent-listen", "dashboard-agent-grpc", "runtime-env-agent", "metrics-export")
+PORTS = ("dashboard_agent_listen_port", "metrics_agent_port", "metrics_export_port", "runtime_env_agent_port")
 PATIENCE_S = 120
 
 
@@ -47,20 +48,17 @@ def give_time() -> None:
     """Have the Ray of this process wait for the nodes that it starts."""
     from ray import _raylet
     from ray._private import node, services
+    from ray._private.ray_constants import DEFAULT_DASHBOARD_AGENT_LISTEN_PORT
 
     persist = _raylet.persist_port  # type: ignore[attr-defined]
 
     def start_raylet(self: Any, *given: Any, **named: Any) -> None:
         asked = self._ray_params
-        ports = {
-            "dashboard_agent_listen_port": asked.dashboard_agent_listen_port,
-            "metrics_agent_port": asked.metrics_agent_port,
-            "metrics_export_port": asked.metrics_export_port,
-            "runtime_env_agent_port": asked.runtime_env_agent_port,
-        }
-        for name, port in ports.items():
-            if port:
-                persist(self._session_dir, self._node_id, name, port)
+        for name in PORTS:
+            # `ray.init` gives no ports. Ray's own number for the first one is that of any other Ray, too.
+            if getattr(asked, name) in (None, 0, DEFAULT_DASHBOARD_AGENT_LISTEN_PORT):
+                setattr(asked, name, take_port())
+            persist(self._session_dir, self._node_id, name, getattr(asked, name))
         start(self, *given, **named)
 
     def get_node(*given: Any) -> Any:
