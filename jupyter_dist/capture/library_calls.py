@@ -208,7 +208,7 @@ class _Search:
         for inner in _effects(node):
             if isinstance(inner, ast.Call):
                 callee = self._callee(inner.func)
-                if call_rules.changes_argument(node, inner, self._namespace):
+                if callee is not None and call_rules.changes_argument(node, inner, self._namespace):
                     continue
             else:
                 callee = call_rules.resolve_container(

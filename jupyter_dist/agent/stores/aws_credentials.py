@@ -54,7 +54,7 @@ def endpoint_of(service: str, environ: Mapping[str, str]) -> str:
     """Return the endpoint URL of an AWS service or of its replacement."""
     named = environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or environ.get("AWS_ENDPOINT_URL")
     region = region_of(environ)
-    domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    domain = "amazonaws.com.cn" if partition_of(region) == "aws-cn" else "amazonaws.com"
     return (named or f"https://{service}.{region}.{domain}").rstrip("/")
 
 

@@ -102,7 +102,7 @@ class S3Store:
         """
         listing = method == "GET" and not name
         action = "ListBucket" if listing else f"{ {'GET': 'Get', 'PUT': 'Put'}.get(method, 'Delete') }Object"
-        arn = f"arn:{partition_of(self._region)}:s3:::{self._base.rpartition('/')[2]}"
+        arn = f"arn:{partition_of(self._region)}:s3:::{self._bucket}"
         actions = [f"s3:{each}" for each in ("GetObject", "PutObject", "DeleteObject", "ListBucket")]
         statement = {"Effect": "Allow", "Action": actions, "Resource": [arn, f"{arn}/{self._prefix}*"]}
         return (

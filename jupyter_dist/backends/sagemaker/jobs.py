@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...agent.stores.aws_credentials import partition_of
 from ..job_watch import JobView, NotThere, wait_or_stop
 from .account import AwsAccount
 
@@ -127,9 +128,10 @@ def _console(region: str) -> str:
 
     https://docs.aws.amazon.com/govcloud-us/latest/UserGuide/govcloud-console.html
     """
-    if region.startswith("us-gov-"):
+    partition = partition_of(region)
+    if partition == "aws-us-gov":
         return "console.amazonaws-us-gov.com"
-    return f"{region}.console.{'amazonaws.cn' if region.startswith('cn-') else 'aws.amazon.com'}"
+    return f"{region}.console.{'amazonaws.cn' if partition == 'aws-cn' else 'aws.amazon.com'}"
 
 
 def second(when: Any) -> float | None:
