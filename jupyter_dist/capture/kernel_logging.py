@@ -29,7 +29,7 @@ def read_loggers(
     """Return what was set on loggers. `worker/settings/loggers.py` applies it.
 
     A library's loggers count only if the user changed them. Their handlers belong to the library.
-    `keep` takes a formatter that is not logging's own. It returns the formatter's number, or None.
+    `keep` takes a handler or a formatter that is not logging's own. It returns its number, or None.
     """
     manager = logging.root.manager
     found = []
@@ -40,11 +40,11 @@ def read_loggers(
         if home is None and name and logger.handlers:
             home = _keeper(logger)
         of_library = home is not None and is_installed(home)
-        handlers = [] if of_library else _handlers(logger, keep, note)
-        is_set_up = logger.level or handlers or not logger.propagate or logger.disabled
-        if is_set_up and (name or handlers or logger.level != logging.WARNING):
+        handlers, objects = ([], []) if of_library else _handlers(logger, keep, note)
+        is_set_up = logger.level or handlers or objects or not logger.propagate or logger.disabled
+        if is_set_up and (name or handlers or objects or logger.level != logging.WARNING):
             about = {"level": logger.level, "propagate": logger.propagate, "disabled": logger.disabled}
-            found.append((name, home, {**about, "handlers": handlers}))
+            found.append((name, home, {**about, "handlers": handlers, "objects": objects}))
     names = {level: logging.getLevelName(level) for level in _LEVELS}
     names |= {level: name for level, name in _named().items() if level not in names}
     return {
@@ -90,14 +90,21 @@ _keepers: dict[str, tuple[int, str | None]] = {}
 """The number of modules when a logger's keeper was looked for, and the keeper."""
 
 
-def _handlers(logger: logging.Logger, keep: Keep, note: Callable[[str], None]) -> list[dict[str, Any]]:
-    found = []
+def _handlers(
+    logger: logging.Logger, keep: Keep, note: Callable[[str], None]
+) -> tuple[list[dict[str, Any]], list[int]]:
+    """Return descriptions of plain handlers of a terminal, and the numbers of handlers that are pickled."""
+    found, objects = [], []
     for handler in logger.handlers:
         kind = type(handler)
         if isinstance(handler, logging.NullHandler) or kind.__module__.partition(".")[0] in _SHELLS:
             continue
         stream = _stream(getattr(handler, "stream", None))
         whose = f"the logger {logger.name!r}"
+        index = keep(handler) if _can_travel(handler, stream) else None
+        if index is not None:
+            objects.append(index)
+            continue
         if not isinstance(handler, logging.StreamHandler) or stream is None:
             note(
                 f"jupyter-dist does not send a handler of {whose}: {handler!r}. Add the handler inside the "
@@ -114,7 +121,18 @@ def _handlers(logger: logging.Logger, keep: Keep, note: Callable[[str], None]) -
         found.append({"stream": stream, "level": handler.level, "formatter": formatter})
     if logger.filters:
         note(f"the filters of the logger {logger.name!r} stay behind: {logger.filters}")
-    return found
+    return found, objects
+
+
+def _can_travel(handler: logging.Handler, stream: str | None) -> bool:
+    """Return whether a handler may do on a rank what it does here, and is more than a plain one."""
+    if isinstance(handler, logging.StreamHandler):
+        return stream is not None and (type(handler) is not logging.StreamHandler or bool(handler.filters))
+    # These pass records to something that stays in the notebook: a thread, or another handler.
+    return not any(f"{kind.__module__}.{kind.__qualname__}" in _PASSES_ON for kind in type(handler).__mro__)
+
+
+_PASSES_ON = {"logging.handlers.QueueHandler", "logging.handlers.MemoryHandler"}
 
 
 def _stream(stream: Any) -> str | None:

@@ -80,11 +80,16 @@ def read(
 
     kept: list[Any] = []
 
-    def keep(value: Any, library: str = "logging") -> int | None:
-        """Pickle a value with what the cell uses. None if it cannot be pickled, or needs another library."""
+    def keep(value: Any, libraries: Collection[str] | None) -> int | None:
+        """Pickle a value with what the cell uses. None if it cannot be pickled, or needs another library.
+
+        `libraries` are those that it may need, None stands for all.
+        """
         used = _pickled(value, mains, hidden)
         tops = set() if used is None else {name.partition(".")[0] for name in used}
-        if used is None or tops - {library, *_EVERYWHERE, *filter(is_own, tops)}:
+        if used is None:
+            return None
+        if libraries is not None and tops - {*libraries, *_EVERYWHERE, *filter(is_own, tops)}:
             return None
         kept.append(value)
         return len(kept) - 1
@@ -93,7 +98,10 @@ def read(
         "seeds": kernel_seeds.read(texts),
         "libraries": _libraries(texts, keep, found.notes),
         "loggers": kernel_logging.read_loggers(
-            lambda name: not is_own(name.partition(".")[0]), keep, found.notes.append
+            lambda name: not is_own(name.partition(".")[0]),
+            # Ranks on other machines have what the cell imports. They may lack what only a logger uses.
+            functools.partial(keep, libraries=None if here else modules),
+            found.notes.append,
         ),
         "filters": kernel_logging.read_filters(),
     }
@@ -144,7 +152,7 @@ def _libraries(
             entries = value if isinstance(value, dict) else {None: value}
             for key, entry in entries.items():
                 of_library = found.setdefault(library, {})
-                _add(of_library, name, key, entry, functools.partial(keep, library=library), notes)
+                _add(of_library, name, key, entry, functools.partial(keep, libraries=(library,)), notes)
     return found
 
 

@@ -17,9 +17,10 @@ from typing import Any
 
 from ..errors import CaptureError
 from ..worker import payload
-from ..worker.pickling import Dumped, Trace, dump
+from ..worker.pickling import Dumped, Trace, by_reference, dump
 from ..worker.pickling.code_places import CodePlaces
 from ..worker.pickling.file_maps import FileMaps
+from ..worker.pickling.reducers import locks
 from ..worker.pickling.reducers.spark_frames import collected_once
 from ..worker.settings import OBJECTS
 from . import (
@@ -281,8 +282,11 @@ class _Capture:
             header["same_python"] = self._places.missing
         body = dumped.body + second.body
         size = len(body) + sum(view.nbytes for view in dumped.buffers) + sum(len(file.data) for file in files)
-        notes = [*self._notes, *dict.fromkeys(trace.notes), *shipment.notes, *settings.notes]
         values = {**self._shown, **trace.globals, **self._shown}
+        pickled = dict.fromkeys(trace.notes)
+        if locks.NOTE in pickled and not locks.are_held(values.values(), by_reference.is_installed):
+            del pickled[locks.NOTE]
+        notes = [*self._notes, *pickled, *shipment.notes, *settings.notes]
         notes += notebook_history.old_classes(values)
         if size > payload_size.LARGE:
             notes.append(payload_size.note(size, values, self._mains, self._hidden))

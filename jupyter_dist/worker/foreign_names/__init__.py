@@ -56,6 +56,7 @@ TRIED: dict[str, tuple[str, str]] = {
     "keras": ("keras", "3.15.1"),
     "lightning": ("lightning", "2.6.6"),
     "lightning_fabric": ("pytorch-lightning", "2.6.6"),
+    "loguru": ("loguru", "0.7.3"),
     "numpy": ("numpy", "2.4.6"),
     "optuna": ("optuna", "5.0.0"),
     "pandas": ("pandas", "3.1.1"),

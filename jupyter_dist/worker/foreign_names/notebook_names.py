@@ -24,6 +24,28 @@ ROWS: tuple[Row, ...] = (
         Probe.WRITTEN,
     ),
     Row(
+        "loguru._handler",
+        ("Handler",),
+        ("worker/pickling/reducers/__init__",),
+        Missing.REFUSE,
+        "Sending loguru's handlers",
+    ),
+    Row(
+        "loguru._file_sink",
+        ("FileSink",),
+        ("worker/pickling/reducers/terminal_writers",),
+        Missing.REFUSE,
+        "Sending loguru's handlers",
+    ),
+    Row(
+        "loguru._handler",
+        ("_sink", "_enqueue", "_queue", "_confirmation_event", "_confirmation_lock"),
+        ("worker/pickling/reducers/terminal_writers",),
+        Missing.REFUSE,
+        "Sending loguru's handlers",
+        Probe.WRITTEN,
+    ),
+    Row(
         "numpy",
         ("_core",),
         ("worker/pickling/unpickling",),

@@ -214,9 +214,9 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
             importlib.import_module(name)
     objects = names.pop(notebook_settings.OBJECTS, {})
     if kept is not None:
-        objects = kept.new_objects(objects)
+        settings, objects = kept.new_objects(settings, objects)
     notebook_settings.after_names(settings, objects, int(rank_folder.name), main.__dict__)
-    main_snapshot.hand_on(settings, objects)
+    main_snapshot.hand_on(*((settings, objects) if kept is None else kept.all_settings))
     parameters = header.get("parameters", {})  # the parameters of a tuning run's trial
     trial_parameters.tell(parameters)
     trial_pause.tell(header.get("pause"))

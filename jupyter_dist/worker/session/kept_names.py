@@ -52,7 +52,10 @@ class KeptNames:
         self._shipped = ShippedVersions()
         self._settings: Any = None
         self._settings_are_new = False
-        self._objects: str | None = None
+        self._digest: str | None = None
+        """The digest of the settings' objects."""
+        self.all_settings: tuple[Mapping[str, Any], dict[str, Any]] = {}, {}
+        """The notebook's settings, including those that have not changed, and their objects."""
         self._arguments: list[str] | None = None
         """The notebook's `sys.argv`; None before the first cell."""
         self._from_notebook: dict[str, str | None] = {}
@@ -132,11 +135,16 @@ class KeptNames:
         is_own = before is not None and sys.argv != before and before[1:] == self._arguments[1:]
         return sys.argv if is_own else list(argv)
 
-    def new_objects(self, objects: dict[str, Any]) -> dict[str, Any]:
-        """Return the objects of the notebook's settings if anything of the settings has changed."""
+    def new_objects(
+        self, settings: Mapping[str, Any], objects: dict[str, Any]
+    ) -> tuple[Mapping[str, Any], dict[str, Any]]:
+        """Return the settings that have changed, those of changed objects too, and the objects for them."""
         now = digest(objects, self.main.__dict__) if objects else ""
-        before, self._objects = self._objects, now
-        return objects if self._settings_are_new or before is None or before != self._objects else {}
+        before, self._digest = self._digest, now
+        if not self._settings_are_new and before == now:
+            return {}, {}
+        self.all_settings = self._settings, objects
+        return settings or _of_objects(self._settings), objects
 
     def load(self, path: Path, *, main: dict[str, Any], header: Mapping[str, Any]) -> dict[str, Any]:
         """Load a payload with this header, and return its names without those of the ranks."""
@@ -290,3 +298,11 @@ def _size_of(value: object) -> str:
 
 def _is_pythons(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
+
+
+def _of_objects(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings whose values are among the settings' objects."""
+    libraries = {
+        name: {"kept": of["kept"]} for name, of in settings.get("libraries", {}).items() if "kept" in of
+    }
+    return {"libraries": libraries, **{name: of for name, of in settings.items() if name == "loggers"}}

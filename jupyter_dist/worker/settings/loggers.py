@@ -20,7 +20,7 @@ def apply_loggers(said: Mapping[str, Any], load: Callable[[Any], Any]) -> None:
     """Set up loggers as `capture/kernel_logging.py` has found them. Repeatable.
 
     Loggers of a module are set up right after its import, which sets them up in its own way. `load` returns a
-    handler's formatter if it is not one of logging's own.
+    handler or a formatter that is not one of logging's own.
     """
     for level, name in said["levels"]:
         logging.addLevelName(level, name)
@@ -56,6 +56,22 @@ def _set_up(name: str, settings: Mapping[str, Any], load: Callable[[Any], Any]) 
         # A module beside the notebook makes its own handler when it is imported.
         if _looks(made) not in there:
             logger.addHandler(made)
+    for index in settings.get("objects", ()):
+        made = load(index)
+        same = next((known for known in logger.handlers if _is_again(made, known)), None)
+        if type(same) is not type(made):
+            if same is not None:  # its class was defined anew
+                logger.removeHandler(same)
+            logger.addHandler(made)
+
+
+def _is_again(made: logging.Handler, known: logging.Handler) -> bool:
+    """Return whether a handler comes once more, with a later cell of a session."""
+    return (_name(made), made.level) == (_name(known), known.level)
+
+
+def _name(obj: object) -> tuple[str, str]:
+    return type(obj).__module__, type(obj).__qualname__
 
 
 def _looks(handler: logging.Handler) -> tuple[Any, ...]:

@@ -284,6 +284,17 @@ OBJECTS = [
     ("local = threading.local()\nlocal.x = 4", "local.x, list(vars(local))"),
     ("class Local(threading.local):\n  n = 0\nown = Local()\nown.n = 4", "own.n"),
     (
+        "class Made(threading.local):\n  def __init__(self, *x, **y): self.x, self.y = x, y\n"
+        "made, bare = Made(1, [2], y=lock), Made()\nmade.x = 3\n"
+        "def elsewhere(look):\n  with ThreadPoolExecutor(1) as pool: return pool.submit(look).result()",
+        "made.x, made.y['y'] is lock, elsewhere(lambda: made.x), elsewhere(lambda: made.y['y'] is lock), "
+        "bare.x, elsewhere(lambda: bare.y)",
+    ),
+    (
+        "import io\nfrom rich.console import Console\nconsole = Console(file=io.StringIO())",
+        "console.print('[bold]3[/bold]'), console.file.getvalue()",
+    ),
+    (
         "import weakref\nclass A:\n  def go(self): return 3\na = A()\nref = weakref.ref(a)\n"
         "held = A()\nlone = weakref.ref(held)",
         "ref() is a, lone() is not None",
@@ -477,7 +488,7 @@ class TestAsInTheNotebook:
     def test_functions_and_classes(self, beside: Notebook) -> None:
         compare(beside, FUNCTIONS)
 
-    @pytest.mark.needs("tqdm")
+    @pytest.mark.needs("rich", "tqdm")
     def test_locks_queues_and_the_like(self, beside: Notebook) -> None:
         compare(beside, OBJECTS)
 
@@ -527,7 +538,6 @@ REFUSED = [
     ("future", "future: a Future whose result is not there yet", "Wait for its result"),
     ("running", "running: the thread 'mine', which runs in the notebook", "Start it inside the cell"),
     ("process", "process: a process of the notebook (pid ", "Start it inside the cell"),
-    ("local", "local: a Local made with arguments of its own in every thread", "Create it inside the cell"),
 ]
 
 
@@ -548,9 +558,6 @@ class TestUnderWay:
             busy = ThreadPoolExecutor(1)
             busy.submit(go_on.wait)
             process = subprocess.Popen([sys.executable, "-c", ""])
-            class Local(threading.local):
-                def __init__(self, x): self.x = x
-            local = Local(3)
             """
         )
         yield notebook
@@ -587,6 +594,20 @@ class TestNotes:
             "own = threading.local()"
         )
         assert notebook.capture("variable, log, ref, own").notes == ()
+
+    @pytest.mark.needs("rich")
+    def test_are_none_for_locks_inside_a_librarys_object(self, notebook: Notebook) -> None:
+        notebook.cell(
+            "import threading\nfrom rich.console import Console\nconsole, lock = Console(), threading.Lock()"
+        )
+        notebook.cell(
+            "class Holds:\n  def __init__(self): self.all = {'a': [threading.Event()]}\nholds = Holds()"
+        )
+        notebook.cell("def closed(inner):\n  def f(): return inner\n  return f\nf = closed(threading.Lock())")
+        assert notebook.capture("console.width").notes == ()
+        for uses in ("lock", "console, lock", "holds", "f()", "lambda: holds"):
+            (note,) = notebook.capture(uses).notes
+            assert note.startswith("every rank makes locks"), uses
 
     @pytest.mark.needs("torch")
     def test_say_when_how_torch_compiled_is_not_found(

@@ -9,18 +9,51 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import gc
 import queue
 import threading
+import types
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import Note, Refused
 
-__all__ = ["reduce"]
+__all__ = ["NOTE", "are_held", "reduce"]
 
 NOTE = (
     "every rank makes locks, events and queues of the notebook anew: no rank shares them "
     "with another rank or with the notebook"
 )
+
+
+def are_held(values: Iterable[Any], is_library: Callable[[str], bool]) -> bool:
+    """Return whether one of the values is a lock or the like, or holds one.
+
+    What an object of a library holds does not count: its user may not know of it. After 1,000 objects the
+    answer is yes.
+    """
+    wait = list(values)
+    seen: set[int] = set()
+    while wait and len(seen) < _MOST:
+        value = wait.pop()
+        kind = type(value)
+        if isinstance(value, _SHARED):
+            return True
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if kind is dict:
+            wait += value.values()
+        elif kind in (list, tuple, set, frozenset):
+            wait += value
+        elif kind is types.FunctionType:
+            wait += [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
+        elif not is_library(kind.__module__):
+            wait += getattr(value, "__dict__", {}).values()
+    return bool(wait)
+
+
+_MOST = 1000
 
 
 def reduce(obj: Any, note: Note) -> Any:
@@ -47,6 +80,10 @@ def reduce(obj: Any, note: Note) -> Any:
 
 
 _RLOCKS: tuple[Any, ...] = (type(threading.RLock()), threading._RLock)
+_SHARED = (
+    *(type(threading.Lock()), *_RLOCKS, threading.Condition, threading.Event, threading.Semaphore),
+    *(threading.Barrier, queue.Queue, queue.SimpleQueue),
+)
 
 
 def _is_held(lock: Any) -> bool:
@@ -73,12 +110,29 @@ def _reduce_condition(condition: Any) -> Any:
 def _reduce_local(local: Any) -> Any:
     """Copy the values of this thread, usually the notebook's main one, to the rank's main thread."""
     cls = type(local)
-    if cls.__init__ is not object.__init__:
+    if cls.__init__ is object.__init__:
+        return cls, (), dict(vars(local)), None, None, _fill_local
+    made_with = _arguments_of_local(local)
+    if made_with is None:
         raise Refused(
             f"a {cls.__name__} made with arguments of its own in every thread",
             "Create it inside the cell.",
         )
-    return cls, (), dict(vars(local)), None, None, _fill_local
+    return _local, (cls, *made_with), dict(vars(local)), None, None, _fill_local
+
+
+def _arguments_of_local(local: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Return the arguments with which every other thread that uses the object calls its `__init__`.
+
+    Python tells them only to the garbage collector: after the class come the positional arguments, and then
+    the keywords if there are any.
+    """
+    held = gc.get_referents(local)
+    after = held[held.index(type(local)) + 1 :] if type(local) in held else []
+    if not after or type(after[0]) is not tuple:
+        return None
+    keywords = after[1] if len(after) > 1 and type(after[1]) is dict else {}
+    return after[0], keywords if all(type(name) is str for name in keywords) else {}
 
 
 def _reduce_context_variable(variable: contextvars.ContextVar[Any]) -> Any:
@@ -91,6 +145,10 @@ def _reduce_context_variable(variable: contextvars.ContextVar[Any]) -> Any:
 
 
 # A pickle calls these functions when it is loaded. Their names are part of the format.
+
+
+def _local(cls: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    return cls.__new__(cls, *args, **keywords)
 
 
 def _fill_local(local: Any, values: dict[str, Any]) -> None:

@@ -1,0 +1,75 @@
+"""What writes to the notebook's terminal: tqdm's bars and loguru's handlers.
+
+Every rank draws its own bar with the same count, in its own log. A handler of loguru writes without loguru's
+thread on a rank. Files that loguru writes stay the notebook's.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import importlib
+from typing import Any
+
+from . import Note
+
+__all__ = ["NoFile", "reduce"]
+
+_BAR = "a tqdm bar of the notebook is drawn anew by every rank, in the rank's own output"
+_OPTIONS = (
+    *("total", "desc", "leave", "ncols", "mininterval", "maxinterval", "miniters", "ascii", "unit"),
+    *("unit_scale", "unit_divisor", "dynamic_ncols", "smoothing", "bar_format", "colour", "delay"),
+)
+
+
+def reduce(obj: Any, note: Note) -> Any:
+    return _reduce_bar(obj, note) if hasattr(obj, "set_postfix_str") else _reduce_handler(obj, note)
+
+
+def _reduce_bar(obj: Any, note: Note) -> Any:
+    own = vars(obj)
+    options = {name: own[name] for name in _OPTIONS if own.get(name) is not None}
+    if options.get("desc"):
+        options["desc"] = options["desc"].removesuffix(": ")
+    if own.get("dynamic_miniters"):
+        options.pop("miniters", None)  # the value was measured, not requested
+    options |= {"disable": bool(own.get("disable")), "initial": own.get("n", 0)}
+    if not own.get("disable"):
+        note(_BAR)
+    return _bar, (own.get("iterable"), options, getattr(obj, "postfix", None))
+
+
+def _reduce_handler(handler: Any, note: Note) -> Any:
+    state, sink = handler.__getstate__(), handler._sink
+    if type(sink).__module__ == "loguru._file_sink":
+        note(
+            f"jupyter-dist does not send loguru's file, handler {handler!r}. Call logger.add inside the "
+            "cell, if the ranks need it"
+        )
+        sink = NoFile()
+    state |= {"_sink": sink, "_enqueue": False, "_queue": None}
+    state |= {"_confirmation_event": None, "_confirmation_lock": None}
+    return copyreg.__newobj__, (type(handler),), state  # type: ignore[attr-defined]
+
+
+# A pickle calls these when it is loaded. Their names are part of the format.
+
+
+class NoFile:
+    """A sink of loguru that drops its lines."""
+
+    def write(self, message: str) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def tasks_to_complete(self) -> list[Any]:
+        return []
+
+
+def _bar(iterable: Any, options: dict[str, Any], postfix: str | None) -> Any:
+    std = importlib.import_module("tqdm.std")
+    bar = std.tqdm(iterable, **options)
+    if postfix:
+        bar.set_postfix_str(postfix, refresh=False)
+    return bar
