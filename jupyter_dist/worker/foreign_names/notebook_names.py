@@ -33,14 +33,14 @@ ROWS: tuple[Row, ...] = (
     Row(
         "loguru._file_sink",
         ("FileSink",),
-        ("worker/pickling/reducers/terminal_writers",),
+        ("worker/pickling/reducers/output_writers",),
         Missing.REFUSE,
         "Sending loguru's handlers",
     ),
     Row(
         "loguru._handler",
         ("_sink", "_enqueue", "_queue", "_confirmation_event", "_confirmation_lock"),
-        ("worker/pickling/reducers/terminal_writers",),
+        ("worker/pickling/reducers/output_writers",),
         Missing.REFUSE,
         "Sending loguru's handlers",
         Probe.WRITTEN,

@@ -1,11 +1,13 @@
-"""What writes to the notebook's terminal: tqdm's bars and loguru's handlers.
+"""What writes the notebook's output: tqdm's bars, loguru's handlers, torch's SummaryWriter.
 
 Every rank draws its own bar with the same count, in its own log. A handler of loguru writes without loguru's
-thread on a rank. Files that loguru writes stay the notebook's.
+thread on a rank. Files that loguru writes stay the notebook's. A rank's SummaryWriter begins its own event
+file in the same folder with the first value that the rank adds, as the notebook's does after `close`.
 """
 
 from __future__ import annotations
 
+import atexit
 import copyreg
 import importlib
 from typing import Any
@@ -22,6 +24,9 @@ _OPTIONS = (
 
 
 def reduce(obj: Any, note: Note) -> Any:
+    if hasattr(obj, "add_scalar"):
+        note(f"each rank that adds values writes an event file of its own to {obj.log_dir}")
+        return _summary_writer, (type(obj), {**vars(obj), "file_writer": None, "all_writers": None})
     return _reduce_bar(obj, note) if hasattr(obj, "set_postfix_str") else _reduce_handler(obj, note)
 
 
@@ -65,6 +70,13 @@ class NoFile:
 
     def tasks_to_complete(self) -> list[Any]:
         return []
+
+
+def _summary_writer(kind: Any, state: dict[str, Any]) -> Any:
+    writer = kind.__new__(kind)
+    vars(writer).update(state)
+    atexit.register(writer.close)  # values are written two minutes late, and the notebook would not end
+    return writer
 
 
 def _bar(iterable: Any, options: dict[str, Any], postfix: str | None) -> Any:
