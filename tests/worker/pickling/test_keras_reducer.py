@@ -91,6 +91,10 @@ values |= dict(entry=entry, hidden=hidden, seen=Seen(), words=words, numbers=num
 values |= dict(texts=texts)
 values |= dict(variable=tf.Variable([1.0, 2.0]), tensor=tf.constant([3.0]), kind=Net, data=data)
 values |= dict(loss=Squared(), x=x, y=y)
+board = keras.callbacks.TensorBoard("logs")
+models["sequential"].fit(x, y, verbose=0, callbacks=[board])
+kept = tf.train.Checkpoint(model=sequential, optimizer=sequential.optimizer)
+values |= dict(board=board, manager=tf.train.CheckpointManager(kept, "kept", 1))
 rate = keras.optimizers.schedules.CosineDecay(0.1, 9)
 values |= dict(of_tf=of_tf, layers=layers, doubled=doubled, rate=rate)
 values |= dict(plain=layers.Dense(3), spec=data.element_spec, bare=keras.optimizers.SGD(0.3))
@@ -124,6 +128,7 @@ payload.write(pathlib.Path("after.pkl"), {"kind": "x"}, dumped.body, dumped.buff
 refused = dict(
     iterator=iter(data),
     strategy=tf.distribute.MirroredStrategy(["CPU:0"]),
+    writer=tf.summary.create_file_writer("logs"),
     generated=tf.data.Dataset.from_generator(lambda: iter([1.0]), output_signature=tf.TensorSpec(())),
 )
 for name, value in refused.items():
@@ -180,6 +185,14 @@ assert float(found["bare"].learning_rate) == np.float32(0.3) and float(found["lo
 assert found["plain"](x).shape == (16, 3) and float(found["rate"](0)) == np.float32(0.1)
 model = models["sequential"]
 model.save("model.keras")
+kernel = model.layers[0].kernel
+trained = kernel.numpy()
+found["manager"].save()
+kernel.assign(kernel * 0)
+found["manager"].restore_or_initialize()
+assert np.array_equal(kernel.numpy(), trained) and trained.any()
+model.fit(x, y, verbose=0, callbacks=[found["board"]])
+assert len(list(pathlib.Path("logs/train").iterdir())) == 2
 print("all")
 """
 
@@ -193,8 +206,9 @@ def test_all_kinds_arrive(tmp_path: Path) -> None:
     assert told[1].startswith(
         "strategy | a strategy (MirroredStrategy) belongs to the process that made it | "
     )
-    assert told[2].startswith("generated | this dataset cannot be sent: Failed to serialize")
-    assert "Write a function that makes it" in told[2]
+    assert told[2].startswith("writer | a file writer of tf.summary belongs to the process that opened it | Call")
+    assert told[3].startswith("generated | this dataset cannot be sent: Failed to serialize")
+    assert "Write a function that makes it" in told[3]
     assert alone(LOAD, tmp_path) == "all\n"
 
 

@@ -112,6 +112,8 @@ KINDS: dict[str, str] = {
     "keras.src.utils.tracking.TrackedDict": "keras",
     "keras.src.utils.tracking.TrackedOrderedDict": "keras",
     "keras.src.utils.tracking.TrackedSet": "keras",
+    "tensorflow.python.checkpoint.checkpoint.Checkpoint": "tensorflow",
+    "tensorflow.python.ops.summary_ops_v2.SummaryWriter": "tensorflow",
     "tensorflow.python.data.ops.dataset_ops.DatasetV2": "tensorflow",
     "tensorflow.python.data.ops.iterator_ops.IteratorBase": "tensorflow",
     "tensorflow.python.distribute.distribute_lib.StrategyBase": "tensorflow",

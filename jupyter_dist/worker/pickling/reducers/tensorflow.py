@@ -1,4 +1,7 @@
-"""TensorFlow's compiled functions and datasets. Strategies and iterators are refused."""
+"""TensorFlow's compiled functions, datasets and checkpoints.
+
+Strategies, iterators and open file writers are refused.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,11 @@ def reduce(obj: Any, note: Any) -> Any:
         return _late, (made, args), *rest
     if "DatasetV2" in names:
         return _reduce_dataset(obj)
+    if "SummaryWriter" in names:
+        return _reduce_file_writer(obj)
+    if "Checkpoint" in names:
+        made, args, *rest = obj.__reduce_ex__(5)
+        return _checkpoint, (made, args), *rest
     if "StrategyBase" in names:
         import tensorflow as tf
 
@@ -37,6 +45,19 @@ def reduce(obj: Any, note: Any) -> Any:
     raise Refused(
         f"{type(obj).__name__} belongs to the process that made it",
         "Send the dataset itself, and iterate there.",
+    )
+
+
+def _reduce_file_writer(writer: Any) -> Any:
+    if not hasattr(writer, "init"):
+        return NotImplemented  # it writes nothing
+    try:
+        writer.init()  # without effect outside of graphs
+    except RuntimeError:  # it is closed, as those of a TensorBoard callback are after a training
+        return _closed_file_writer, ()
+    raise Refused(
+        "a file writer of tf.summary belongs to the process that opened it",
+        "Call tf.summary.create_file_writer inside the cell.",
     )
 
 
@@ -64,6 +85,19 @@ def _reduce_dataset(dataset: Any) -> Any:
 def _late(make: Any, args: tuple[Any, ...]) -> Any:
     deferred_variables.start_tensorflow()
     return make(*args)
+
+
+def _checkpoint(make: Any, args: tuple[Any, ...]) -> Any:
+    import tensorflow as tf
+
+    tf.train.Checkpoint()  # TensorFlow notes the time of the first one, and needs the time to save another
+    return make(*args)
+
+
+def _closed_file_writer() -> Any:
+    import tensorflow as tf
+
+    return tf.summary.create_noop_writer()
 
 
 def _function(python_function: Any, signature: Any, options: dict[str, Any]) -> Any:
