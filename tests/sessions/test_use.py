@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -283,6 +284,23 @@ def test_a_closed_session_is_not_started_again(notebook: Notebook) -> None:
     assert list_sessions() == []
     assert notebook.plain("s = jupyter_dist.session('py', np=1); s['x'] = 3; s['x']") == [3]
 
+
+def test_the_path_of_a_script_is_gone_after_it(notebook: Notebook, tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "train.py").write_text("import os\nhere = __file__, __package__, __spec__.name\n")
+    (tmp_path / "train.py").write_text("here = __file__, __package__, __spec__\n")
+    look = "globals().get('__file__'), __package__, __spec__"
+    assert notebook.results(f"{look}", "--session -np 1") == [(None, None, None)]
+    for words, expected in (
+        (("train.py",), (str(tmp_path / "train.py"), None, None)),
+        (("-m", "pkg.train"), (str(tmp_path / "pkg" / "train.py"), "pkg", "pkg.train")),
+    ):
+        subprocess.run(
+            [sys.executable, "-m", "jupyter_dist", "run", "--session=main", *words], cwd=tmp_path, check=True
+        )
+        assert notebook.results(f"here, {look}") == [(expected, None, None, None)]
+    notebook.cell("__file__ = 'mine'")
+    assert notebook.results("__file__") == ["mine"]
 
 
 def test_a_fresh_rank_calls_the_functions_of_on_start_first(notebook: Notebook) -> None:

@@ -181,7 +181,8 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
     spawned_process.take_displays(header["filename"])
     main = types.ModuleType("__main__") if kept is None else kept.main
     main.__dict__["__builtins__"] = __builtins__
-    main.__dict__.update(script_names.of(header))
+    of_script = script_names.of(header)
+    main.__dict__.update(of_script if kept is None else kept.script_names(of_script))
     # `multiprocessing` sets the second name when it is imported, which can be long ago.
     sys.modules["__main__"] = sys.modules["__mp_main__"] = main
     main_snapshot.prepare(rank_folder / layout.MAIN, header["sources"])
