@@ -195,6 +195,7 @@ def test_all_kinds_arrive(tmp_path: Path) -> None:
     )
     assert told[2].startswith("generated | this dataset cannot be sent: Failed to serialize")
     assert "Write a function that makes it" in told[2]
+    assert "[Op:" not in told[2]
     assert alone(LOAD, tmp_path) == "all\n"
 
 
