@@ -33,7 +33,7 @@ _ABOUT = (
     "Runs the cell on every rank and shows the output of all ranks. Each rank is a "
     "separate process. jupyter-dist sends the notebook variables that the cell uses. The "
     "value of the last expression is the rank's result. Variables of the notebook "
-    "replace {name} and $name in a flag's value, except in --metric. {run.id} is an attribute."
+    "replace {name} and $name in a flag's value, except in --metric. {my_run.id} is an attribute."
 )
 _SESSION_ALONE = re.compile(r"(?<!\S)--session(?=\s|$)")
 _NAME = r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)"

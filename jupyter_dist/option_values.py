@@ -109,7 +109,13 @@ def modules(value: str) -> str:
 def texts(value: object) -> object:
     if not isinstance(value, dict):
         return value
-    return {name: as_text(one) for name, one in value.items()}
+    found = {}
+    for name, one in value.items():
+        try:
+            found[name] = as_text(one)
+        except ValueError as error:
+            raise ValueError(f"{shown(name)} {error}") from None
+    return found
 
 
 def space(value: dict[str, str]) -> dict[str, str]:

@@ -80,6 +80,7 @@ def capture_cell(
     flags: int = 0,
     argv: Sequence[str] = (),
     file: str | None = None,
+    module: str | None = None,
     here: bool = True,
     other_python: bool = False,
     choice: Choice | None = None,
@@ -89,8 +90,8 @@ def capture_cell(
     `label` is the cell's name in tracebacks. `labels` (file name → label) and `sources` (file name → text)
     describe earlier cells. By default their text is from `linecache`. `flags` are the compiler flags of
     earlier cells. `directory` is the notebook's folder. `argv` becomes the rank's `sys.argv`, and
-    `file` its `__file__`. `here` is whether all ranks run on this machine. `other_python`: ranks may have
-    another version of Python.
+    `file` its `__file__`. `module` is the full name of a module that runs as `python -m` runs it. `here` is
+    whether all ranks run on this machine. `other_python`: ranks may have another version of Python.
     `choice`: of a session's cell. Its names in `sent` are sent in any case, and those in `without` are not.
 
     Raises CaptureError with all problems. Nothing is written.
@@ -103,7 +104,9 @@ def capture_cell(
     values = {name: namespace[name] for name in sorted(wanted, key=lambda name: (first_use[name], name))}
     known = notebook_history.code_texts(namespace, sources) if other_python else None
     stays = _ship.stays_behind(ship_modules, directory)
-    capture = _Capture(namespace, hidden, stays, here, choice.modules, known)
+    package = (module or "").rpartition(".")[0]
+    modules = {*choice.modules, package} if package else choice.modules
+    capture = _Capture(namespace, hidden, stays, here, modules, known)
     capture.take(values, optional=cell.optional)
     capture.trace.add_code(cell)
     capture.body = cell.body
@@ -114,6 +117,7 @@ def capture_cell(
         "flags": cell.flags,
         "argv": list(argv) or [cell.filename],
         **({} if file is None else {"file": file}),
+        **({} if module is None else {"module": module}),
         "sources": {cell.filename: cell.source},
         "labels": {cell.filename: label},
         "writes": sorted(cell.writes),

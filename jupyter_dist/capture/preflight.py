@@ -19,6 +19,7 @@ import cloudpickle
 from ..errors import CaptureError
 from ..worker.pickling import Pickler, annotation_values, dump
 from ..worker.pickling.reducers import Refused
+from ..worker.pickling.reducers.tensorflow import own_words
 from ..worker.pickling.used_names import code_names
 
 __all__ = ["sort_out"]
@@ -251,6 +252,8 @@ def _short(key: Any) -> str:
 
 def _message(error: Exception, culprit: Any) -> str:
     text = str(error).split("\n")[0]
+    if "[Op:" in text:
+        text = own_words(text)
     kind = type(culprit).__qualname__
     if isinstance(error, Refused) or text.lower().startswith(("cannot pickle", "can't pickle")):
         return text

@@ -12,6 +12,7 @@ prints its text. The exit status in a terminal is:
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -26,7 +27,7 @@ from ..backends import Backend
 from ..errors import CaptureError, DistError, InputError, ResultError, RunFailed, RunNotFound, RunStopped
 from ..flags import Flag, flags_of, nearest, shown, split_line
 from ..job import State
-from ..plan.run_plan import Plan, make_plan, read_command_line, run_flags
+from ..plan.run_plan import CommandLine, Plan, make_plan, read_command_line, run_flags
 from ..text.table import Message
 from .cluster_commands import CLUSTER_COMMANDS
 from .debug_commands import DEBUG_COMMANDS
@@ -40,6 +41,8 @@ __all__ = ["dispatch", "flag_groups", "main"]
 
 _NOT_IN_TERMINAL = ("out",)
 _HELP = ("-h", "--help")
+_MODULE = ("-m", "--module")
+"""The names of torchrun's flag."""
 _RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}(-t\d+)?")
 
 
@@ -50,14 +53,14 @@ def flag_groups(backend: Backend, leave_out: Sequence[str] = ()) -> list[tuple[s
 
 
 def _run(context: Context, tokens: Sequence[str]) -> Any:
-    line = read_command_line(tokens, leave_out=_NOT_IN_TERMINAL, first_word_ends=True)
-    if not line.rest:
+    line, is_module = _read(tokens)
+    if not line.rest and not is_module:
         taken = str(line.given.get("session", ""))
         cure = f". {taken!r} was read as the session's name: write --session=NAME {taken}"
         raise InputError(f"run needs the path of a Python script{cure if taken.endswith('.py') else ''}")
+    origin = start.origin_of_module(line.rest) if is_module else start.origin_of_script(line.rest)
     plan = make_plan(line.given)
-    source = start.read_script(Path(line.rest[0]))
-    origin = start.origin_of_script(line.rest)
+    source = start.read_script(Path(origin.file if is_module and origin.file else line.rest[0]))
     sys.path.insert(0, str(origin.directory))  # `python SCRIPT` does this too
     if plan.run.dry_run:
         told = (
@@ -67,6 +70,16 @@ def _run(context: Context, tokens: Sequence[str]) -> Any:
         )
         return Message(json.dumps(told, indent=2))
     return _start(source, plan, origin, line.given)
+
+
+def _read(tokens: Sequence[str]) -> tuple[CommandLine, bool]:
+    """Return the line of `run`, and whether `-m` is before its first word, which is then a module."""
+    at = next((at for at, token in enumerate(tokens) if token in _MODULE), None)
+    if at is not None:
+        line = read_command_line(tokens[:at], leave_out=_NOT_IN_TERMINAL, first_word_ends=True)
+        if not line.rest:
+            return dataclasses.replace(line, rest=tuple(tokens[at + 1 :])), True
+    return read_command_line(tokens, leave_out=_NOT_IN_TERMINAL, first_word_ends=True), False
 
 
 def _start(source: str, plan: Plan, origin: start.Origin, given: Mapping[str, Any]) -> Any:
@@ -81,14 +94,13 @@ def _start(source: str, plan: Plan, origin: start.Origin, given: Mapping[str, An
 
 
 def _run_groups(tokens: Sequence[str] = ()) -> list[tuple[str, Sequence[Flag]]]:
-    line = read_command_line(tokens, leave_out=_NOT_IN_TERMINAL, first_word_ends=True)
-    return flag_groups(line.backend, _NOT_IN_TERMINAL)
+    return flag_groups(_read(tokens)[0].backend, _NOT_IN_TERMINAL)
 
 
 _RUN = Command(
     "run",
-    "run [flags] SCRIPT [its arguments]",
-    "Run a Python file on every rank and show its output.",
+    "run [flags] (SCRIPT | -m MODULE) [its arguments]",
+    "Run a Python file or a module on every rank and show its output.",
     _run,
     _run_groups,
     terminal_only=True,
@@ -156,7 +168,7 @@ def _descend(tokens: list[str], commands: tuple[Command, ...], context: Context,
 
 def _asks_for_help(chosen: Command, tokens: list[str]) -> bool:
     if chosen is _RUN:  # what follows the script is the script's
-        return read_command_line(tokens, leave_out=_NOT_IN_TERMINAL, first_word_ends=True).help
+        return _read(tokens)[0].help
     own = tokens[: tokens.index("--")] if "--" in tokens else tokens
     return any(token in _HELP for token in own)
 

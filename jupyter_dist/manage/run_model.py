@@ -13,6 +13,7 @@ from .. import backends
 from ..errors import DistError
 from ..folder import RunFolder, make_private
 from ..record import reader
+from ..text.format import attach_call
 from ..worker import layout
 
 __all__ = ["model"]
@@ -25,11 +26,14 @@ def model(folder: RunFolder) -> Path:
     """
     status, job = reader.status(folder), reader.job(folder)
     if job.tuning is not None:
-        raise DistError(f"Run {folder.id} is a tuning run. Only its trials have models. Use run.best.model")
+        raise DistError(
+            f"Run {folder.id} is a tuning run. Only its trials have models. Use "
+            f"{attach_call(folder.id)}.best.model"
+        )
     if not status.state.ended:
         raise DistError(
             f"Run {folder.id} is still {status.state}. Its model is ready when it has ended. Wait "
-            "with run.wait()"
+            f"with {attach_call(folder.id)}.wait()"
         )
     if folder.model.is_dir():
         return folder.model

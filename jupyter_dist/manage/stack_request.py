@@ -58,4 +58,4 @@ def take(folder: RunFolder, timeout_s: float = 5.0, *, all_threads: bool = False
             asked_again = True
     found = stacks.read_after(folder, attempt, before)
     missing = tuple(rank for rank in live if rank not in found)
-    return stacks.Stacks(found, missing, timeout_s, all_threads)
+    return stacks.Stacks(found, missing, timeout_s, all_threads, folder.id)

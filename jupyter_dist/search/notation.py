@@ -43,7 +43,22 @@ _OF_RANGES = ("log", "scaling", "scaling_type", "step")
 
 
 def as_text(given: object) -> object:
-    """Convert a dimension given in Python to the notation of a flag. A list becomes a choice."""
+    """Convert a dimension given in Python to the notation of a flag.
+
+    A list becomes a choice. So does a tuple, a `range`, or an array of one dimension. Raises ValueError.
+    """
+    shape = getattr(given, "shape", None)
+    if isinstance(shape, tuple) and hasattr(given, "tolist"):
+        if len(shape) != 1:
+            raise ValueError(f"needs an array of one dimension, got {len(shape)}. Write array.ravel()")
+        given = given.tolist()
+    if isinstance(given, range):
+        if len(given) > _MOST_CHOICES:
+            raise ValueError(
+                f"has {len(given):,} values, but at most {_MOST_CHOICES:,} are possible. Write "
+                f"'int({min(given[0], given[-1])},{max(given[0], given[-1])})'"
+            )
+        given = list(given)
     if isinstance(given, list | tuple):
         return f"choice({','.join(repr(_plain(one)) for one in given)})"
     return given

@@ -19,7 +19,7 @@ from ..queries.answers.logs import LogLine
 from ..queries.answers.media import Display
 from ..queries.logs import pages
 from ..text.fold import ranges
-from ..text.format import count
+from ..text.format import attach_call, count
 from ..text.safe import clean, one_line, preformatted
 from .rich_output_html import Drawing, Shown
 
@@ -86,7 +86,8 @@ def _media(drawing: Drawing) -> Iterator[str]:
                 what = f"<b>{html.escape(one_line(series['name'], 80))}</b> · step {logged['step']}"
                 yield f'<div style="margin-top:0.5em">{what}</div>{shown}'
     if len(known) > _MOST_NAMES:
-        yield f"<div>… {count(len(known) - _MOST_NAMES, 'more name')}: <code>run.media</code></div>"
+        where = html.escape(f"{attach_call(folder.id)}.media")
+        yield f"<div>… {count(len(known) - _MOST_NAMES, 'more name')}: <code>{where}</code></div>"
 
 
 def _places(displays: Iterable[Display]) -> list[_Place]:

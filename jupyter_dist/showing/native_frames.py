@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from ..text.format import attach_call
+
 __all__ = ["NativeFrames"]
 
 _NATIVE = re.compile(
@@ -29,7 +31,9 @@ _DUMP = re.compile(
 class NativeFrames:
     """Filter of the logs of one attempt."""
 
-    def __init__(self) -> None:
+    def __init__(self, id: str) -> None:
+        """`id`: of the run."""
+        self._id = id
         self._crashed: set[int] = set()
         self._told: set[int] = set()
 
@@ -45,4 +49,4 @@ class NativeFrames:
         if rank in self._told or not plain:
             return ""
         self._told.add(rank)
-        return f"… its frames are left out here: print(run.log({rank})) shows them"
+        return f"… its frames are left out here: print({attach_call(self._id)}.log({rank})) shows them"

@@ -23,6 +23,7 @@ from ..record.metrics import usage_points
 from ..record.outputs.logged_media import Media, media_of
 from ..record.outputs.results import Results
 from ..record.steps.step_times import RunSteps
+from ..text.format import attach_call
 from . import display, failure_report
 from . import scaling as scaling_report
 from . import summary as _summary
@@ -109,7 +110,8 @@ class Run:
         status = self.status
         if not status.state.ended:
             raise DistError(
-                f"run {self.id} is still {status.state} and has no results yet. Wait for its end: run.wait()"
+                f"run {self.id} is still {status.state} and has no results yet. Wait for its end: "
+                f"{attach_call(self.id)}.wait()"
             )
         if self._results is None:
             self._results = Results(self.folder, status, rank_count(self.job, status))

@@ -20,7 +20,7 @@ from ..record.failures.wording import what
 from ..record.outputs.results import alike, result_events
 from ..record.trials import search_of
 from ..text.fold import ranges
-from ..text.format import count, duration, exact, number, signal_name, size
+from ..text.format import attach_call, count, duration, exact, number, signal_name, size
 from ..text.safe import both_ends, one_line
 from ..text.svg import Curves, charts
 from ..text.terminal_width import padded, width
@@ -57,8 +57,10 @@ class Summary:
     hint: str
     columns: tuple[str, ...] = _COLUMNS
     """Columns of the rows. A tuning run has one row for each trial."""
-    more: str = "more rank: run.status.ranks"
-    """Name of the rows left out, and the expression that has all of them."""
+    more: str = "more rank"
+    """Name of the rows left out."""
+    in_code: tuple[str, str] = ("", "")
+    """The expressions that have all rows and all metrics."""
     displays: str = ""
     """Rich output of the ranks, as HTML."""
     has_log: bool = False
@@ -74,12 +76,11 @@ class Summary:
         if self.rows:  # none while the supervisor starts
             parts += ["", *_aligned([self.columns, *self.rows])]
         if self.more_ranks:
-            what, _, where = self.more.partition(": ")
-            parts.append(f"… {count(self.more_ranks, what)}: {where}")
+            parts.append(f"… {count(self.more_ranks, self.more)}: {self.in_code[0]}")
         if self.metrics:
             parts += ["", *_aligned([_METRIC_COLUMNS, *self.metrics])]
         if self.more_metrics:
-            parts.append(f"… {count(self.more_metrics, 'more metric')}: run.metrics")
+            parts.append(f"… {count(self.more_metrics, 'more metric')}: {self.in_code[1]}")
         parts += ["", f"logs: {self.logs}"]
         if self.hint:
             parts.append(self.hint)
@@ -101,8 +102,8 @@ class Summary:
         if self.rows:
             parts.append(_table(self.columns, self.rows))
         if self.more_ranks:
-            what, _, where = self.more.partition(": ")
-            parts.append(f"<div>… {count(self.more_ranks, what)}: <code>{where}</code></div>")
+            where = html.escape(self.in_code[0])
+            parts.append(f"<div>… {count(self.more_ranks, self.more)}: <code>{where}</code></div>")
         if self.metrics:
             parts.append(_table(_METRIC_COLUMNS, self.metrics))
         # The rich output has its own size limit.
@@ -118,9 +119,8 @@ class Summary:
                 f'<div style="display:flex;flex-wrap:wrap;gap:1em;margin:0.5em 0">{"".join(drawn)}</div>'
             )
         if left or not_drawn:
-            parts.append(
-                f"<div>… {count(max(left, not_drawn), 'more metric')}: <code>run.metrics</code></div>"
-            )
+            more, where = count(max(left, not_drawn), "more metric"), html.escape(self.in_code[1])
+            parts.append(f"<div>… {more}: <code>{where}</code></div>")
         return f'<div style="font-size:0.9em;line-height:1.4">{shown}{"".join(parts)}{foot}</div>'
 
 
@@ -163,6 +163,7 @@ def gather(folder: RunFolder) -> Summary:
         has_log=displays.has_log,
         told=one_line(status.told or "", 600),
         notes=tuple(f"note: {hint}" for hint in reports.hints()),
+        in_code=(f"{attach_call(folder.id)}.status.ranks", f"{attach_call(folder.id)}.metrics"),
     )
 
 
@@ -173,6 +174,7 @@ def _of_tuning(folder: RunFolder, status: Status, job: Job) -> Summary:
     headline = "" if sizes else trials.headline(job, folder)
     said = failure_report.headline(status, [])
     card = failure_card(folder, status, [])
+    run = attach_call(folder.id)
     return Summary(
         title=_title(job, status),
         headline="\n".join(filter(None, (said, headline))),
@@ -186,13 +188,14 @@ def _of_tuning(folder: RunFolder, status: Status, job: Job) -> Summary:
         logs=one_line(f"{folder.path}-t*", 600),
         hint=_hint(status)
         or (
-            "run.scaling: the table, run.trials: the runs"
+            f"{run}.scaling: the table, {run}.trials: the runs"
             if sizes
-            else "run.trials: all of them, run.best: the best one as a run"
+            else f"{run}.trials: all of them, {run}.best: the best one as a run"
         ),
         told=one_line(status.told or "", 600),
         columns=columns,
-        more="more trial: run.trials",
+        more="more trial",
+        in_code=(f"{run}.trials", ""),
         notes=tuple(scaling.sentences(job, folder)) if sizes else (),
         displays=scaling.picture(job, folder) if sizes else "",
     )

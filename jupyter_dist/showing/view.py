@@ -68,7 +68,7 @@ class View:
         self._colour = colour
         self._raises = raises
         self._tracebacks: TracebackFilter | None = None
-        self._native = NativeFrames()
+        self._native = NativeFrames(self.folder.id)
         self._attempt: int | None = None
         self._restarted: str | None = None
         """Why this attempt was started. Its line among the log lines shows the reason."""
@@ -131,7 +131,7 @@ class View:
         text = clean(line.text, limit=self._max_text, colour=self._colour)
         if self._raises and self._tracebacks is None:
             self._tracebacks = TracebackFilter(self.folder, line.attempt, self._max_text)
-            self._native = NativeFrames()
+            self._native = NativeFrames(self.folder.id)
         if self._raises:
             instead = self._native.take(line.rank, clean(text, colour=False))
             if instead == "":
@@ -222,7 +222,7 @@ class View:
         if parted:
             lines.insert(0, parted)
         if len(lines) > _STALL_LINES:
-            lines = [*lines[:_STALL_LINES], "… all of them: run.stacks() or %dist stacks"]
+            lines = [*lines[:_STALL_LINES], f"… all of them: `{command()} stacks {self.folder.id}`"]
         self._stall = (stall.since, "\n".join(lines))
 
     @property

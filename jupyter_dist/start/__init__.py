@@ -5,7 +5,7 @@ from .function import run, start_function
 from .last_run import last_run_id
 from .origin import Origin, origin_in
 from .run_start import describe, start_call, start_cell, warn
-from .script import origin_of_script, read_script, start_script
+from .script import origin_of_module, origin_of_script, read_script, start_script
 from .session_cells import cell_in_session, describe_in_session
 from .session_object import session
 
@@ -18,6 +18,7 @@ __all__ = [
     "finish",
     "last_run_id",
     "origin_in",
+    "origin_of_module",
     "origin_of_script",
     "read_script",
     "run",

@@ -60,7 +60,7 @@ def run(
     steps: int | None = None,
     **kwargs: Any,
 ) -> Run:
-    """Call `fn(*args, **kwargs)` on every rank. `run.results` has what each rank returned.
+    """Call `fn(*args, **kwargs)` on every rank. The run's `results` are what the ranks returned.
 
     Shows the output until the run has ended, or returns without waiting with `detach=True`.
 

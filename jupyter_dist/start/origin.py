@@ -26,6 +26,8 @@ class Origin:
     """A script and its arguments, for the ranks' `sys.argv`. Empty: the label alone."""
     file: str | None = None
     """The absolute path of a script, for the ranks' `__file__`."""
+    module: str | None = None
+    """The full name of a module that runs as `python -m` runs it, such as `pkg.__main__`."""
     line: str | None = None
     """The flags of a cell as they were typed."""
     purpose: Mapping[str, Any] | None = None

@@ -181,6 +181,7 @@ def payload_of_cell(
             source,
             namespace,
             flags=origin.flags,
+            module=origin.module,
             choice=choice,
             **_for_capture(plan, origin),
         )

@@ -47,7 +47,7 @@ def check_session(plan: Plan, given: Mapping[str, Any]) -> StoredSession | None:
             )
         refused = plan.options.no_session if isinstance(plan.options, Options) else None
         if refused is not None:
-            raise InputError(f"{refused}. Change the flag, or remove --session")
+            raise InputError(f"{refused}. Change or remove the flag, or remove --session")
         if run.ranks is not None:
             _check_ranks(run.ranks, plan.world_size, run.session)
         return None

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "session"]
 
+_MOST_NAMES = 20
 _OF_EACH_CALL = {"session", "np", "backend", "session_restart"}
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,6 +42,7 @@ class Session:
         self._given = dict(given)
         self.name: str = given["session"]
         self._last: Run | None = None
+        self._closed = False
         plan = make_plan(self._given, spelled_as_flags=False)
         warn(plan)
         check_session(plan, self._given)
@@ -76,6 +78,7 @@ class Session:
 
     def __getitem__(self, name: str) -> list[Any]:
         """Return the values of a name by rank. Raises KeyError if a rank lacks it."""
+        self._check_running(name)
         run = self._quietly(calls.value, name)
         try:
             run.raise_for_state()
@@ -83,8 +86,11 @@ class Session:
             lacking = [str(error.rank) for error in run.errors if error.type == "KeyError"]
             if not lacking:
                 raise
-            where = f"rank {lacking[0]}" if len(lacking) == 1 else f"the ranks {', '.join(sorted(lacking))}"
-            raise KeyError(f"{where} of the session {self.name!r}: no name {name!r}") from None
+            if len(lacking) == len(run.status.ranks):
+                raise self._no_name(name) from None
+            where = f"rank {lacking[0]}" if len(lacking) == 1 else f"the ranks {', '.join(lacking)}"
+            has = "has" if len(lacking) == 1 else "have"
+            raise KeyError(f"{where} of the session {self.name!r} {has} no name {name!r}") from None
         return list(run.results)
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -92,18 +98,58 @@ class Session:
         _check_name(name)
         self._quietly(calls.assign, {name: value}, assigned=name).raise_for_state()
 
+    def __delitem__(self, name: str) -> None:
+        """Delete a name on every rank. Raises KeyError if no rank has it."""
+        self._check_running(name)
+        run = self._quietly(calls.remove, name.encode())
+        run.raise_for_state()
+        if not any(run.results):
+            raise self._no_name(name)
+
+    def _check_running(self, name: object) -> None:
+        """Raise InputError if no rank can have the name, because there are no ranks. Starts no session."""
+        _check_name(name)
+        self._check_open()
+        if find_session(self.name) is None:
+            raise InputError(
+                f"The session {self.name!r} does not run, so it has no name {name!r}. Its first call starts "
+                f"it, for example: session.run(fn)"
+            )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            given = [f"{key}={self._given[key]!r}" for key in ("np", "backend") if key in self._given]
+            raise InputError(
+                f"This session ({self.name!r}) is closed. Make a new session: "
+                f"jupyter_dist.session({', '.join([repr(self.name), *given])})"
+            )
+
+    def _no_name(self, name: str) -> KeyError:
+        found = find_session(self.name)
+        names = sorted(() if found is None else found.about["names"])
+        more = ", …" if len(names) > _MOST_NAMES else ""
+        has = f"Rank 0 has: {', '.join(names[:_MOST_NAMES])}{more}" if names else "Rank 0 has no names"
+        return KeyError(f"no rank of the session {self.name!r} has the name {name!r}. {has}")
+
     def scatter(self, name: str, parts: Sequence[Any]) -> None:
         """Assign a name on every rank: `parts[0]` on rank 0, and so on.
 
         Raises InputError if there is not one part for each rank.
         """
         _check_name(name)
+        self._check_open()
+        try:
+            number = len(parts)
+        except TypeError:
+            raise InputError(
+                f"scatter needs a list with one part for each rank, got {type(parts).__name__}"
+            ) from None
         found = find_session(self.name)
         plan = make_plan(self._now(), spelled_as_flags=False)
         size = plan.world_size if found is None else found.world_size
-        if len(parts) != size:
+        if number != size:
             raise InputError(
-                f"scatter needs one part for each of the {size} ranks, and got {len(parts)}. Split the value "
+                f"scatter needs one part for each of the {size} ranks, and got {number}. Split the value "
                 f"into {size} parts"
             )
         self._quietly(calls.assign_part, name, list(parts)).raise_for_state()
@@ -141,7 +187,11 @@ class Session:
         return fn
 
     def close(self) -> None:
-        """End the session and its ranks. Prints its bill, if the backend reports one. Repeatable."""
+        """End the session and its ranks. Prints its bill, if the backend reports one. Repeatable.
+
+        Later calls of this object raise InputError.
+        """
+        self._closed = True
         found = find_session(self.name)
         if found is None:
             return
@@ -163,6 +213,7 @@ class Session:
         kwargs: Mapping[str, Any],
         assigned: str | None = None,
     ) -> Run:
+        self._check_open()
         given = self._now()
         plan = make_plan(given, spelled_as_flags=False)
         return call_in_session(fn, args, kwargs, plan, origin_of_call(fn), given, assigned)
@@ -225,6 +276,6 @@ def _identity(fn: Callable[..., Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: object) -> None:
     if not isinstance(name, str) or not name.isidentifier():
-        raise InputError(f"a session assigns names such as 'lr', got {shown(str(name))}")
+        raise InputError(f"a session has names such as 'lr', got {shown(name)}")

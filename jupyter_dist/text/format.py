@@ -6,9 +6,24 @@ import math
 import re
 import signal
 
-__all__ = ["clock", "count", "duration", "exact", "number", "parse_duration", "signal_name", "size"]
+__all__ = [
+    "attach_call",
+    "clock",
+    "count",
+    "duration",
+    "exact",
+    "number",
+    "parse_duration",
+    "signal_name",
+    "size",
+]
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def attach_call(id: str) -> str:
+    """Return the call that returns a run in any notebook or script, for a message."""
+    return f'jupyter_dist.attach("{id}")'
 
 
 def duration(seconds: float) -> str:

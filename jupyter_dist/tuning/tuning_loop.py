@@ -23,9 +23,11 @@ from ..folder import RunFolder
 from ..job import Job, State, Status
 from ..launch import submission
 from ..record import reader, trials
+from ..record.failures.failures import failures, root_cause
 from ..record.trials import FAILED, PRUNED, RUNNING, STOPPED, SUCCEEDED, Trial
 from ..search.spec import RANKS
 from ..text.format import count
+from ..text.safe import one_line
 from . import checkpoints, trial_runs
 from .engines import PausingEngine, engine_for
 from .importance import importance
@@ -289,7 +291,8 @@ class Tuning:
         # After the pause, a failure of other ranks does not count, nor the end of the supervisor.
         is_enough = status.state in (State.FAILED, State.LOST) and running.objective.paused
         if status.state not in (State.SUCCEEDED, State.STOPPED) and not is_enough:
-            return FAILED, None, status.reason
+            pruned = _pruned_by_cell(running.place, status)
+            return FAILED if pruned is None else PRUNED, None, pruned or status.reason
         value, why = running.objective.outcome()
         if why is not None and running.trial.source is not None and not running.objective.reported:
             why += f". It continues a trial after {count(running.trial.before, 'value')}. If the cell has "
@@ -363,6 +366,14 @@ class Tuning:
         found = importance(self.search, trials.read(self._folder).trials)
         if found:
             self._ledger.importance(found)
+
+
+def _pruned_by_cell(place: RunFolder, status: Status) -> str | None:
+    """Return which rank has raised Optuna's TrialPruned, and its message; None if the trial has failed."""
+    error = root_cause(failures(place)) if status.state is State.FAILED else None
+    if error is None or error.around.get("pruned") is not True:
+        return None
+    return one_line(f"rank {error.rank} raised {error.type}: {error.message}".removesuffix(": "), 200)
 
 
 def _is_enough(status: Status) -> bool:

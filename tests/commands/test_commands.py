@@ -493,6 +493,81 @@ class TestTerminal:
         assert done.stdout == f"[0] once\n[0] {[str(tmp_path / 'train.py')]}\n"
         assert done.stderr == ""
 
+    def test_a_module_runs_as_python_runs_it(self, tmp_path: Path) -> None:
+        package = tmp_path / "pkg"
+        (package / "sub").mkdir(parents=True)
+        (package / "__init__.py").write_text("print('package')\n")
+        (package / "data.py").write_text("NAME = 'beside'\n")
+        text = (
+            "import multiprocessing, os, sys\n"
+            "from {dots}data import NAME\n"
+            "def names(_):\n"
+            "    from {dots}data import NAME\n"
+            "    return NAME, __package__, __file__\n"
+            "if __name__ == '__main__':\n"
+            "    print(sys.argv, __file__, __spec__.name, __spec__.origin, __package__, sys.path[0])\n"
+            "    if 'RANK' in os.environ:  # Python's own process has no names of a package's __main__\n"
+            "        with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+            "            print(pool.map(names, [0]) == [names(0)])\n"
+        )
+        (package / "train.py").write_text(text.format(dots="."))
+        (package / "__main__.py").write_text(text.format(dots="."))
+        (package / "sub" / "deep.py").write_text(text.format(dots=".."))  # in a folder without __init__.py
+        for name, file, full, parent in (
+            ("pkg.train", "pkg/train.py", "pkg.train", "pkg"),
+            ("pkg", "pkg/__main__.py", "pkg.__main__", "pkg"),
+            ("pkg.sub.deep", "pkg/sub/deep.py", "pkg.sub.deep", "pkg.sub"),
+        ):
+            done = terminal("run", "-np", "1", "-m", name, "--lr", "0.1", "-np", "7", cwd=tmp_path)
+            path = str(tmp_path / file)
+            facts = f"{[path, '--lr', '0.1', '-np', '7']} {path} {full} {path} {parent}"
+            assert done.stderr == ""
+            first, second, *rest = done.stdout.replace("[0] ", "").splitlines()
+            assert (first, rest) == ("package", ["package", "True"])
+            assert second.startswith(f"{facts} ")
+            python = subprocess.run(
+                [sys.executable, "-m", name, "--lr", "0.1", "-np", "7"],
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+            )
+            assert f"{facts} " in python.stdout
+
+    def test_a_module_travels_with_its_package(self, tmp_path: Path) -> None:
+        (tmp_path / "pkg").mkdir()
+        for name in ("__init__", "data", "train"):
+            (tmp_path / "pkg" / f"{name}.py").write_text("from . import data\n" if name == "train" else "\n")
+        told = json.loads(terminal("run", "--dry-run", "--module", "pkg.train", cwd=tmp_path).stdout)
+        assert told["payload"]["modules"] == ["pkg/__init__.py", "pkg/data.py", "pkg/train.py"]
+
+    @pytest.mark.parametrize(
+        ("words", "expected"),
+        [
+            ("", "-m needs the name of a module. For example: `jupyter dist run -m pkg.train`"),
+            ("train.py", "Write -m train to run the module, or `jupyter dist run train.py`"),
+            ("./pkg/train.py", "Write -m pkg.train to run the module"),
+            ("pkg.trian", "no such module in the package 'pkg'. Did you mean -m pkg.train?"),
+            ("pgk.train", "or on Python's path. Did you mean -m pkg?"),
+            ("pkg.train.more", "'pkg.train' is a module, not a package. Write -m pkg.train"),
+            ("pkg", "the package 'pkg' has no module __main__ that could run"),
+            ("sys", "the module 'sys' has no Python file"),
+            (".train", "there is no such module"),
+        ],
+    )
+    def test_modules_that_cannot_run(
+        self, words: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_folders: Path
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "pkg").mkdir()
+        for name in ("__init__", "train"):
+            (tmp_path / "pkg" / f"{name}.py").write_text("print(1)\n")
+        with pytest.raises(InputError, match=re.escape(expected)):
+            dispatch(["run", "-np", "2", "-m", *words.split()], TERMINAL)
+        assert not own_folders.exists()
+        # What follows a script is its own.
+        with pytest.raises(InputError, match=re.escape("cannot read 'none.py'")):
+            dispatch(["run", "none.py", "-m", *words.split()], TERMINAL)
+
     def test_a_function_of_a_script_has_the_scripts_file(self, tmp_path: Path) -> None:
         script = tmp_path / "start.py"
         script.write_text(

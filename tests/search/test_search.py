@@ -154,6 +154,45 @@ def test_numbers_that_are_not_pythons() -> None:
         read_dimension(str(as_text([1.0, float("inf")])))
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (numpy.array([0.001, 0.01]), (0.001, 0.01)),
+        (numpy.logspace(-3, -1, 3), (0.001, 0.01, 0.1)),
+        (numpy.array([16, 32], dtype="int32"), (16, 32)),
+        (numpy.array(["adam", "sgd"]), ("adam", "sgd")),
+        (range(8), (0, 1, 2, 3, 4, 5, 6, 7)),
+        (range(32, 128, 32), (32, 64, 96)),
+        ((32, "auto"), (32, "auto")),
+        (tuple(numpy.arange(3)), (0, 1, 2)),
+    ],
+)
+def test_an_array_a_range_and_a_tuple_are_choices_of_pythons_values(values: Any, expected: Any) -> None:
+    plan = make_plan({"tune": {"x": values}, "objective": "max:a", "strategy": "grid"})
+    assert plan.search is not None
+    chosen = plan.search.space["x"]
+    assert isinstance(chosen, Choice)
+    assert [(type(one), one) for one in chosen.values] == [(type(one), one) for one in expected]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (numpy.zeros((2, 3)), "tune 'x' needs an array of one dimension, got 2. Write array.ravel()"),
+        (numpy.array([]), "needs values to choose from: choice(32,64)"),
+        (numpy.array([0.1, numpy.nan]), "needs a finite number in place of 'nan'"),
+        (numpy.array([1, 1]), "lists 1 twice"),
+        (
+            range(10**12),
+            "tune 'x' has 1,000,000,000,000 values, but at most 10,000 are possible. Write 'int(0,",
+        ),
+    ],
+)
+def test_arrays_and_ranges_that_cannot_be_choices(values: Any, expected: str) -> None:
+    with pytest.raises(InputError, match=re.escape(expected)):
+        make_plan({"tune": {"x": values}, "objective": "max:a"}, spelled_as_flags=False)
+
+
 @given(st.text(max_size=30))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ValueError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -221,10 +222,10 @@ s.scatter("shard", [np.arange(2), np.arange(3)])
     assert (session["got"], session["lr"]) == ([10, 10], [0.1, 0.1])
     assert [len(part) for part in session["shard"]] == [2, 3]
     assert numpy.array_equal(session.gather("shard"), [0, 1, 0, 1, 2])
-    with pytest.raises(KeyError, match="no name 'nope'"):
-        session["nope"]
     with pytest.raises(InputError, match="one part for each of the 2 ranks, and got 3"):
         session.scatter("shard", [1, 2, 3])
+    with pytest.raises(InputError, match="scatter needs a list with one part for each rank, got int"):
+        session.scatter("shard", 1)
     with pytest.raises(InputError, match="has 2 ranks, not 4"):
         jupyter_dist.session("py", np=4)
     with pytest.raises(InputError, match="--env sets variables"):
@@ -232,6 +233,74 @@ s.scatter("shard", [np.arange(2), np.arange(3)])
     session.close()
     assert find_session("py") is None
     session.close()
+
+
+def test_a_name_that_is_deleted_from_python_is_the_notebooks_again(notebook: Notebook) -> None:
+    notebook.cell("a = b = 1\nimport os\nif os.environ['RANK'] == '1': only = 2", "--session -np 2")
+    notebook.plain("import jupyter_dist; s = jupyter_dist.session(); a, late = 5, 6; del s['a']")
+    assert notebook.results("a, late") == [(5, 6)] * 2
+    notebook.plain("del s['late'], s['only']")  # the first is of the notebook, and rank 0 lacks the second
+    for name in ("late", "only"):
+        with pytest.raises(
+            KeyError, match=f"no rank of the session 'main' has the name '{name}'. Rank 0 has: a, b"
+        ):
+            notebook.plain(f"del s['{name}']")
+    assert notebook.results("late") == [6, 6]
+
+
+def test_a_name_that_ranks_lack_is_an_error_with_the_names_that_are_there(notebook: Notebook) -> None:
+    notebook.cell("a = 1\nimport os\nif os.environ['RANK'] != '1': most = 2", "--session -np 3")
+    notebook.plain("import jupyter_dist; s = jupyter_dist.session()")
+    for code in ("s['nope']", "s.gather('nope')"):
+        with pytest.raises(
+            KeyError, match=r"no rank of the session 'main' has the name 'nope'\. Rank 0 has: a, most"
+        ):
+            notebook.plain(code)
+    with pytest.raises(KeyError, match="rank 1 of the session 'main' has no name 'most'"):
+        notebook.plain("s['most']")
+    with pytest.raises(InputError, match="a session has names such as 'lr', got 0"):
+        notebook.plain("s[0]")
+
+
+def test_a_session_that_does_not_run_is_not_started_for_a_name(notebook: Notebook) -> None:
+    notebook.plain("import jupyter_dist; s = jupyter_dist.session('early', np=2)")
+    for code in ("s['x']", "s.gather('x')", "del s['x']"):
+        with pytest.raises(
+            InputError, match=r"'early' does not run, so it has no name 'x'\. Its first call starts it"
+        ):
+            notebook.plain(code)
+    assert list_sessions() == []
+
+
+def test_a_closed_session_is_not_started_again(notebook: Notebook) -> None:
+    notebook.plain("import jupyter_dist\nwith jupyter_dist.session('py', np=1) as s: s['x'] = 1")
+    calls = ("s['x']", "s['x'] = 2", "del s['x']", "s.gather('x')", "s.scatter('x', [1])", "s.run(print)")
+    for code in (*calls, "s.on_start(print)"):
+        expected = (
+            r"This session \('py'\) is closed\. Make a new session: jupyter_dist\.session\('py', np=1\)"
+        )
+        with pytest.raises(InputError, match=expected):
+            notebook.plain(code)
+    assert list_sessions() == []
+    assert notebook.plain("s = jupyter_dist.session('py', np=1); s['x'] = 3; s['x']") == [3]
+
+
+def test_the_path_of_a_script_is_gone_after_it(notebook: Notebook, tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "train.py").write_text("import os\nhere = __file__, __package__, __spec__.name\n")
+    (tmp_path / "train.py").write_text("here = __file__, __package__, __spec__\n")
+    look = "globals().get('__file__'), __package__, __spec__"
+    assert notebook.results(f"{look}", "--session -np 1") == [(None, None, None)]
+    for words, expected in (
+        (("train.py",), (str(tmp_path / "train.py"), None, None)),
+        (("-m", "pkg.train"), (str(tmp_path / "pkg" / "train.py"), "pkg", "pkg.train")),
+    ):
+        subprocess.run(
+            [sys.executable, "-m", "jupyter_dist", "run", "--session=main", *words], cwd=tmp_path, check=True
+        )
+        assert notebook.results(f"here, {look}") == [(expected, None, None, None)]
+    notebook.cell("__file__ = 'mine'")
+    assert notebook.results("__file__") == ["mine"]
 
 
 def test_a_fresh_rank_calls_the_functions_of_on_start_first(notebook: Notebook) -> None:

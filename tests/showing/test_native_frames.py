@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jupyter_dist.showing.native_frames import NativeFrames
 
-LEFT_OUT = "… its frames are left out here: print(run.log(1)) shows them"
+LEFT_OUT = '… its frames are left out here: print(jupyter_dist.attach("ID").log(1)) shows them'
 TORCH = """Exception raised from recvBytes at /pytorch/c10d/Utils.hpp:784 (most recent call first):
 frame #0: c10::Error::Error(c10::SourceLocation) + 0x9d (0x7fe in libc10.so)
 #4 c10d::ProcessGroupNCCL::run() from ProcessGroupNCCL.cpp:0
@@ -23,7 +23,7 @@ Extension modules: numpy.core (total: 1)"""
 
 
 def shown(text: str, rank: int = 1) -> list[str]:
-    filtered = NativeFrames()
+    filtered = NativeFrames("ID")
     taken = [(line, filtered.take(rank, line)) for line in text.split("\n")]
     return [line if instead is None else instead for line, instead in taken if instead != ""]
 

@@ -133,7 +133,7 @@ def test_a_rank_that_failed_has_no_result(own_folders: Path) -> None:
 
 def test_results_of_a_running_run_say_to_wait(own_folders: Path) -> None:
     run = Run(RunMaker(own_folders).folder)
-    with pytest.raises(DistError, match=r"still running.*run\.wait\(\)"):
+    with pytest.raises(DistError, match=r"still running.*attach\(.*\)\.wait\(\)"):
         run.results  # noqa: B018
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from IPython.lib.pretty import pretty
 
+import jupyter_dist
 from jupyter_dist.folder import make_attempt
 from jupyter_dist.job import RankState, State
 from jupyter_dist.showing.run import Run
@@ -204,6 +207,38 @@ def test_the_html_stays_small_whatever_there_is(own_folders: Path) -> None:
     checker = _Checker()
     checker.feed(html)
     assert checker.open == []
+
+
+def test_what_is_left_out_is_named_by_a_call_that_works_in_each_notebook(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 60)
+    for rank in range(60):
+        made.set_rank(rank, state=State.FAILED, exit_code=rank + 1, ended=BEGAN + rank)
+        made.metric(rank, 1, {f"metric {number}": float(number) for number in range(20)})
+    made.end()
+    call = f'jupyter_dist.attach("{made.folder.id}")'
+    text = summary(made)
+    assert re.search(rf"… \d+ more ranks: {re.escape(call)}\.status\.ranks\n", text)
+    assert f"… 8 more metrics: {call}.metrics\n" in text
+    page = Run(made.folder)._repr_html_() or ""
+    assert f"<code>{escape(call)}.status.ranks</code>" in page
+
+
+_OF_A_RUN = "|".join(name for name in dir(Run) if not name.startswith("_"))
+
+
+def test_no_text_names_a_variable_that_the_user_may_lack() -> None:
+    named = []
+    package = Path(jupyter_dist.__file__).parent
+    for path in sorted({*package.rglob("*.py")} - {*package.glob("conformance/*.py")}):
+        tree = ast.parse(path.read_text())
+        documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        named += [
+            (path.name, node.lineno, node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documents
+            if re.search(rf"(?<![\w.])run\.({_OF_A_RUN})\b", node.value)
+        ]
+    assert named == []
 
 
 def test_a_saved_notebook_keeps_the_displays_of_ranks_that_joined(own_folders: Path) -> None:

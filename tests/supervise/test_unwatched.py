@@ -91,7 +91,7 @@ def test_it_is_no_end(own_folders: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"has not ended\. First run `%dist stop .*`\. Nothing"):
         removal.remove([made.folder])
     assert removal.clean(1) == ([], 0)
-    with pytest.raises(DistError, match=r"still unwatched .* run\.wait\(\)"):
+    with pytest.raises(DistError, match=r"still unwatched .*attach\(.*\)\.wait\(\)"):
         _ = run.results
     with pytest.raises(DistError, match=f"(?s)is unwatched: .*`jupyter dist attach {run.id}` takes it on"):
         run.raise_for_state()

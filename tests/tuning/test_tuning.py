@@ -264,6 +264,31 @@ def _fails(lr: float) -> None:
     raise ValueError("no such layer")
 
 
+def test_a_cell_prunes_its_own_trial_as_with_optuna() -> None:
+    run = start(_prunes, tune={"kind": ["good", "bad", "worse"]}, strategy="grid", np=2)
+    wait_for_end(run)
+    table = run.trials
+    assert table["state"].tolist() == ["succeeded", "pruned", "pruned"], story(run)
+    assert table["reason"].tolist()[1:] == [
+        "rank 1 raised TrialPruned: too slow",
+        "rank 1 raised _prunes.<locals>._Worse",
+    ]
+    assert run.state == "succeeded"
+
+
+def _prunes(kind: str) -> None:
+    import optuna
+
+    import jupyter_dist as dist
+
+    class _Worse(optuna.TrialPruned):  # type: ignore[misc]
+        pass
+
+    dist.log(score=1.0)
+    if kind != "good" and dist.rank() == 1:
+        raise optuna.TrialPruned("too slow") if kind == "bad" else _Worse
+
+
 def test_a_trial_that_asks_gets_an_error_at_once() -> None:
     run = start(_asks, tune={"lr": [1, 2]}, strategy="grid", pdb=True)
     wait_for_end(run)

@@ -53,7 +53,8 @@ _SHOWN = "is not a flag of a run. `%dist backends` shows the installed Horovod a
 _ORDERED = "is not needed, because `%dist logs` shows the lines of all ranks in order of time. Remove it"
 _INSTEAD = {
     "--output-filename": (
-        "is not needed, because jupyter-dist always keeps the output of each rank. Read it with run.log(rank)"
+        "is not needed, because jupyter-dist always keeps the output of each rank. Read it with "
+        "`%dist logs --rank N`"
     ),
     "--prefix-output-with-timestamp": _ORDERED,
     "-prefix-timestamp": _ORDERED,

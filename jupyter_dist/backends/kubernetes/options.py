@@ -293,7 +293,7 @@ class KubernetesOptions(OtherPythonOptions, ElasticOptions):
     @property
     def no_session(self) -> str | None:
         if self.kind not in ("job", "pytorchjob"):
-            return f"--kind {self.kind} does not work with --session, which needs --kind job"
+            return f"--session is possible only with --kind job and --kind pytorchjob, not with {self.kind}"
         return super().no_session
 
     def check_ranks(self, world_size: int) -> None:

@@ -29,7 +29,10 @@ _MEETING = (
     "works only with --rdzv-backend static. Set the address of the rendezvous with --rdzv-endpoint HOST:PORT"
 )
 _PAIRS = "NAME=VALUE pairs such as last_call_timeout=5,join_timeout=60"
-_OUTPUT = "has no effect here, because each rank's output is in a log of its own. Read it with run.log(rank)"
+_OUTPUT = (
+    "has no effect here, because each rank's output is in a log of its own. Read it with "
+    "`%dist logs --rank N`"
+)
 _PROGRAM = "has no effect here, because the workers run the cell. Remove it"
 _INSTEAD = {
     **dict.fromkeys(("--master-addr", "--master-port", "--node-rank"), _MEETING),

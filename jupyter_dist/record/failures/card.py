@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ...folder import RunFolder
 from ...job import State, Status
-from ...text.format import count, duration
+from ...text.format import attach_call, count, duration
 from ...text.safe import clean_lines, one_line
 from .. import reader
 from . import evidence, other_ranks, parting
@@ -156,11 +156,12 @@ def _without_rank(status: Status) -> Card:
 
 def _lost(folder: RunFolder, status: Status) -> Card:
     reason = one_line(status.reason, 400) if status.reason else "its supervisor is gone"
+    read = f"{attach_call(folder.id)}.log(rank), and likewise .metrics and .errors"
     return Card(
         f"run {folder.id} is lost",
         "",
         f"{reason}.",
-        causes=("All that its ranks wrote until then can be read: run.log(rank), run.metrics, run.errors.",),
+        causes=(f"All that its ranks wrote until then can be read: {read}.",),
         files=f"files: {one_line(str(folder.path), 600)}",
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ...folder import RunFolder
 from ...job import State, Status
 from ...text.fold import named
-from ...text.format import count
+from ...text.format import attach_call, count
 from ...text.safe import clean_lines
 from .failures import RankError, root_cause
 from .finding import Finding, Part
@@ -33,7 +33,8 @@ def lines(errors: Sequence[RankError], root: RankError | None, status: Status) -
         found.append(f"{named(ranks)} {how}: {what(error)}")
     left = sum(len(ranks) for ranks, _ in kinds[len(found) :])
     if left:
-        found.append(f"{count(left, 'more rank')} failed in other ways: run.errors has them all")
+        all_errors = f"{attach_call(status.id)}.errors"
+        found.append(f"{count(left, 'more rank')} failed in other ways: {all_errors} has them all")
     ended = [
         r.rank for r in status.ranks if r.state is State.STOPPED and r.started and r.rank not in named_ranks
     ]

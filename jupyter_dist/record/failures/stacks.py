@@ -18,6 +18,7 @@ from typing import Any
 from ...folder import RunFolder
 from ...job import State, Status
 from ...text.fold import named
+from ...text.format import attach_call
 from ...text.safe import clean, one_line, preformatted
 from ...text.stack_dumps import Dump, Frame, Thread, escaped, parse
 from ...worker import layout, listing
@@ -71,6 +72,8 @@ class Stacks:
     missing: tuple[int, ...] = ()
     timeout_s: float | None = None
     all_threads: bool = False
+    id: str = ""
+    """The run's id."""
     groups: list[tuple[tuple[int, ...], tuple[Frame, ...]]] = field(init=False)
     """(ranks, frames of their main thread). If most ranks are at one place, the other ranks come first."""
 
@@ -138,7 +141,7 @@ class Stacks:
             )
         notes = [text for text in (self.hint, self.missing_text) if text]
         if len(self.groups) > 12:
-            notes.append(f"{len(self.groups) - 12} more groups: print(run.stacks())")
+            notes.append(f"{len(self.groups) - 12} more groups: print({attach_call(self.id)}.stacks())")
         head = "".join(f"<div>{html.escape(note)}</div>" for note in notes)
         if not columns and not notes:
             head = "<div>no rank is running</div>"
@@ -284,7 +287,7 @@ def read(folder: RunFolder, *, since: float = 0.0) -> Stacks:
         dumps = parse(_tail(path)) if recent else []
         if dumps:
             found[rank] = sources.dump(dumps[-1])
-    return Stacks(found, tuple(rank for rank in live if rank not in found))
+    return Stacks(found, tuple(rank for rank in live if rank not in found), id=folder.id)
 
 
 def show_the_end(taken: float, status: Status) -> bool:
@@ -309,7 +312,7 @@ def kept(folder: RunFolder) -> tuple[Stacks, float]:
             found[rank.rank] = sources.dump(dumps[-1])
             newest = max(newest, path.stat().st_mtime)
     silent = [rank.rank for rank in status.ranks if found and rank.rank not in found]
-    return Stacks(found, tuple(silent)), newest
+    return Stacks(found, tuple(silent), id=folder.id), newest
 
 
 def of_crash(folder: RunFolder, log: Path) -> tuple[str, tuple[Frame, ...]]:

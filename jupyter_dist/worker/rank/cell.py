@@ -30,6 +30,7 @@ from . import (
     ignored_exceptions,
     main_snapshot,
     result_digest,
+    script_names,
     search_path,
     shipped_modules,
     spawned_process,
@@ -180,8 +181,8 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
     spawned_process.take_displays(header["filename"])
     main = types.ModuleType("__main__") if kept is None else kept.main
     main.__dict__["__builtins__"] = __builtins__
-    if header.get("file") is not None:  # of a script
-        main.__dict__["__file__"] = header["file"]
+    of_script = script_names.of(header)
+    main.__dict__.update(of_script if kept is None else kept.script_names(of_script))
     # `multiprocessing` sets the second name when it is imported, which can be long ago.
     sys.modules["__main__"] = sys.modules["__mp_main__"] = main
     main_snapshot.prepare(rank_folder / layout.MAIN, header["sources"])
@@ -233,6 +234,9 @@ def _execute(run_folder: Path, rank_folder: Path, header: Mapping[str, Any], kep
     main.__dict__.update(parameters)  # parameters override the notebook's values of these names
     if kept is not None:
         kept.begin(header)
+    package = header.get("module", "").rpartition(".")[0]
+    if package:  # `python -m` imports it first, too
+        importlib.import_module(package)
     return _run_cell(header, main.__dict__)
 
 

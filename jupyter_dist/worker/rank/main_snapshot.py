@@ -122,8 +122,9 @@ def _with_stand_in(original: Any) -> Any:
     def get_preparation_data(name: str) -> dict[str, Any]:
         data: dict[str, Any] = original(name)
         # "ignore" is the fork server itself, which is asked once. Its processes may need more than it has.
-        # A script has `__file__`, so Python would run the script again in the process.
-        if _place is not None and name != "ignore" and "init_main_from_name" not in data:
+        # A script has `__file__`, and a module has `__spec__`: Python would run it again in the process.
+        if _place is not None and name != "ignore":
+            data.pop("init_main_from_name", None)
             try:
                 with _lock:
                     data["init_main_from_path"] = _write(_place, sys.modules["__main__"].__dict__)
@@ -224,6 +225,7 @@ class _Writing:
             "settings": _settings[0],
             "aside": self._aside,
             "file": self._main.get("__file__"),
+            "module": getattr(self._main.get("__spec__"), "name", None),
         }
         return pickle.dumps(header, protocol=5) + self._file.getvalue()
 

@@ -16,6 +16,7 @@ from typing import Any
 from .. import layout, settings
 from ..output import displays, events, library_displays
 from ..pickling import loading
+from . import script_names
 
 __all__ = ["fill", "take_displays"]
 
@@ -34,8 +35,7 @@ def fill(space: dict[str, Any], file: str) -> None:
     with open(path, "rb") as data, loading(space):
         header = pickle.load(data)
         take_displays(None)
-        if header["file"] is not None:  # of a script, rather than that of the stand-in
-            space["__file__"] = header["file"]
+        space.update(script_names.of(header))  # rather than those of the stand-in
         for name, text in header["sources"].items():
             linecache.cache[name] = (len(text), None, text.splitlines(True), name)
         load = pickle.Unpickler(data, buffers=_mapped(path.parent, header["aside"])).load

@@ -42,7 +42,15 @@ def of(error: BaseException) -> dict[str, Any]:
         cause = error.__cause__ or error
         if isinstance(cause, FileNotFoundError) and not _is_of_a_program(cause):
             found |= {"missing": os.fsdecode(cause.filename), "cwd": os.getcwd(), **host}
+        if _prunes(error):
+            found["pruned"] = True
     return found
+
+
+def _prunes(error: BaseException) -> bool:
+    """Return whether the cell has raised Optuna's TrialPruned. Such a cell has imported Optuna."""
+    kind = getattr(sys.modules.get("optuna"), "TrialPruned", None)
+    return isinstance(kind, type) and isinstance(error, kind)
 
 
 def _is_of_a_loader(error: BaseException) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from .kept_names import forced
 
-__all__ = ["assign", "assign_part", "value"]
+__all__ = ["assign", "assign_part", "remove", "value"]
 
 
 def assign(values: Mapping[str, Any]) -> None:
@@ -21,6 +21,17 @@ def assign(values: Mapping[str, Any]) -> None:
 def assign_part(name: str, parts: Sequence[Any]) -> None:
     """Assign this rank's part to a name."""
     assign({name: parts[int(os.environ["RANK"])]})
+
+
+def remove(name: bytes) -> bool:
+    """Delete a name of this rank. Return whether the rank had it.
+
+    `name`: not a string, with which the notebook's value of that name would be sent.
+    """
+    space = sys.modules["__main__"].__dict__
+    found = name.decode() in space
+    space.pop(name.decode(), None)
+    return found
 
 
 def value(name: str) -> Any:

@@ -30,6 +30,8 @@ __all__ = ["KeptNames", "forced"]
 _LONGEST_TYPE = 60
 _ARRAYS = ("numpy", "torch", "pandas")
 _DEFINITIONS = (type, types.FunctionType, type(functools.lru_cache(len)))
+_NONE = object()
+"""The value of a name that is not there."""
 _OF_A_CALL = {"fn", "args", "kwargs", "names", OBJECTS}
 forced: set[str] = set()
 """Names that the present cell has assigned in another way than its code shows."""
@@ -56,6 +58,8 @@ class KeptNames:
         """The digest of the settings' objects."""
         self.all_settings: tuple[Mapping[str, Any], dict[str, Any]] = {}, {}
         """The notebook's settings, including those that have not changed, and their objects."""
+        self._of_script: Mapping[str, Any] = {}
+        """Names of the last cell that was a script, such as `__file__`, as the cells before it had them."""
         self._arguments: list[str] | None = None
         """The notebook's `sys.argv`; None before the first cell."""
         self._from_notebook: dict[str, str | None] = {}
@@ -134,6 +138,20 @@ class KeptNames:
         before, self._arguments = self._arguments, list(argv)
         is_own = before is not None and sys.argv != before and before[1:] == self._arguments[1:]
         return sys.argv if is_own else list(argv)
+
+    def script_names(self, names: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the present cell's names of a script, such as `__file__`. Undo those of an earlier one.
+
+        `names`: empty if the present cell is no script.
+        """
+        space = self.main.__dict__
+        for name, value in self._of_script.items():
+            if value is _NONE:
+                space.pop(name, None)
+            else:
+                space[name] = value
+        self._of_script = {name: space.get(name, _NONE) for name in names}
+        return names
 
     def new_objects(
         self, settings: Mapping[str, Any], objects: dict[str, Any]

@@ -50,7 +50,7 @@ def patch_optimizer(module: ModuleType) -> None:
         writer = events.writer()
         if writer is not None:
             writer.note(
-                f"torch {_torch.__version__} does not report an optimizer's steps. So run.profile has "
+                f"torch {_torch.__version__} does not report an optimizer's steps. So the run's profile has "
                 "only the steps of dist.log and dist.progress, and the training is not searched for mistakes."
             )
             module._jupyter_dist_steps = True  # type: ignore[attr-defined]  # one note for all cells of a session

@@ -13,6 +13,9 @@ import pytest
 from jupyter_dist.backends.kubernetes.job_kinds import KINDS
 from jupyter_dist.backends.kubernetes.manifests import job_object
 from jupyter_dist.backends.kubernetes.options import KubernetesOptions
+from jupyter_dist.errors import InputError
+from jupyter_dist.plan.run_plan import make_plan, read_command_line
+from jupyter_dist.start.session_cells import check_session
 from tests.rigs.run_maker import RunMaker
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "kubeflow_requests.json").read_text())
@@ -79,3 +82,29 @@ def test_a_pod_template_may_ask_for_istio_s_proxy(tmp_path: Path) -> None:
     job = RunMaker(tmp_path, 1, options=asked.model_dump(mode="json")).job
     told = job_object(job, 0)["spec"]["template"]["metadata"]["annotations"]
     assert told == {"sidecar.istio.io/inject": "true", "a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--kind tfjob", "--session is possible only with --kind job and --kind pytorchjob, not with tfjob"),
+        (
+            "--kind mpijob",
+            "--session is possible only with --kind job and --kind pytorchjob, not with mpijob",
+        ),
+        ("--kind pytorchjob --min-np 1", "--min-np and --max-np do not work with --session, whose ranks"),
+    ],
+)
+def test_a_kind_without_sessions_names_those_that_have_them(
+    line: str, expected: str, own_folders: Path
+) -> None:
+    given = read_command_line(f"--backend kubernetes --session=main -np 2 --image any {line}").given
+    with pytest.raises(InputError, match=re.escape(expected)) as raised:
+        check_session(make_plan(given), given)
+    assert str(raised.value).endswith(". Change or remove the flag, or remove --session")
+
+
+@pytest.mark.parametrize("kind", ["job", "pytorchjob"])
+def test_kinds_with_sessions(kind: str, own_folders: Path) -> None:
+    given = read_command_line(f"--backend kubernetes --session=main -np 2 --image any --kind {kind}").given
+    assert check_session(make_plan(given), given) is None

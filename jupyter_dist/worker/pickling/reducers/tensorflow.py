@@ -5,13 +5,16 @@ Strategies, iterators and open file writers are refused.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from .. import deferred_variables
 from . import Refused
 
-__all__ = ["reduce"]
+__all__ = ["own_words", "reduce"]
 
+_OPERATION = re.compile(r"\s*\[Op:[^\]]*\].*", re.DOTALL)
+"""The end of a message of TensorFlow: `[Op:DatasetToGraphV2] name: `."""
 _OPTIONS = ("_name", "_autograph", "_jit_compile", "_reduce_retracing", "_experimental_autograph_options")
 
 
@@ -61,6 +64,12 @@ def _reduce_file_writer(writer: Any) -> Any:
     )
 
 
+def own_words(message: str) -> str:
+    """Return a message of TensorFlow without the nodes and the operation that it names around its text."""
+    text = message.rpartition("}}")[2] if message.startswith("{{") else message
+    return _OPERATION.sub("", text).strip().rstrip(".")
+
+
 def _reduce_dataset(dataset: Any) -> Any:
     import tensorflow as tf
 
@@ -72,7 +81,7 @@ def _reduce_dataset(dataset: Any) -> Any:
         ).numpy()
     except tf.errors.OpError as error:
         raise Refused(
-            f"this dataset cannot be sent: {error.message.rpartition('}}')[2].strip().rstrip('.')}",
+            f"this dataset cannot be sent: {own_words(error.message)}",
             "Write a function that makes it, and call that inside the cell.",
         ) from error
     options = dataset.options()
