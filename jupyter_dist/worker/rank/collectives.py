@@ -18,6 +18,7 @@ import inspect
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from types import ModuleType
@@ -37,6 +38,9 @@ _MOST_SIZES = 4
 _DEFAULT = "default_pg"
 _recording: int | None = None
 """The process that records: a fork of the rank does not write."""
+_writing = threading.Lock()
+_last_writer: Any = None
+"""The writer of the events of the last cell that has ended."""
 _own = 0
 """How many calls at the beginning of the default group are not the cell's."""
 _since_ns = 0
@@ -87,12 +91,19 @@ def forget(own: int = 0) -> None:
 def write(*, final: bool = False) -> None:
     """Write the last collectives of this rank as an event. Does nothing if the rank has called none.
 
-    `final`: the cell has ended, so the rank calls no others.
+    `final`: the cell has ended, so the rank calls no others. Later requests for its stacks find nothing: a
+    session's rank closes its groups then.
     """
+    global _last_writer
     writer = events.writer()
     if writer is None or _recording != os.getpid():
         return
-    with contextlib.suppress(Exception):  # the record only explains a failure
+    # The record only explains a failure.
+    with contextlib.suppress(Exception), _writing:
+        if final:
+            _last_writer = writer
+        elif writer is _last_writer:
+            return
         told = [*_of_torch(), *calls.snapshot()]
         writer.event(events.COLLECTIVES, {"groups": _groups(), "calls": told, "final": final})
 

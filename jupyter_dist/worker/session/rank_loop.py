@@ -19,6 +19,7 @@ import selectors
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,6 +30,7 @@ from ..api import cell_state, file_barrier
 from ..autolog import tensorboard
 from ..output import events
 from ..rank import calls, cell, main_snapshot
+from ..stack_signals import ALL_STACKS_SIGNAL
 from . import channel, gloo_sockets, nccl_groups, process_group, thread_output
 from .global_reads import global_reads
 from .kept_names import KeptNames
@@ -37,6 +39,10 @@ __all__ = ["serve"]
 
 
 _CLOSE_GROUP_S = 5.0
+_WAKE = ALL_STACKS_SIGNAL + 1 if hasattr(signal, "SIGRTMIN") else 0
+"""The signal that only ends a wait. 0 where there are no real-time signals."""
+_WAKES_S = (0.05, 0.2, 0.5, 1.0)
+"""Pauses before each of these signals. On a busy machine, the main thread may begin to wait late."""
 _OWN_GROUP = (
     "The process group was closed, because a cell has failed. Open it again with init_process_group(). A "
     "group of dist.init() opens again by itself."
@@ -48,9 +54,16 @@ _GPU_ERROR = (
 
 
 class _Requests:
-    """Signals for cells. A rank ignores signals between cells, so one may arrive before its cell begins."""
+    """Signals for cells. A rank ignores signals between cells, so one may arrive before its cell begins.
+
+    The thread that signals can get the GIL just when the main thread releases it to wait in C code, such as
+    `time.sleep`. The main thread then notes the signal before it waits, and would handle it after the wait.
+    Another signal ends the wait.
+    """
 
     def __init__(self) -> None:
+        if _WAKE:
+            signal.signal(_WAKE, lambda signum, frame: None)
         self._lock = threading.Lock()
         self._present: str | None = None
         self._early: dict[str, int] = {}
@@ -64,9 +77,19 @@ class _Requests:
         with self._lock:
             if self._present == of:
                 signal.pthread_kill(threading.main_thread().ident or 0, signum)
+                threading.Thread(target=self._wake, args=(of,), daemon=True).start()
                 process_group.leave()
             else:
                 self._early[of] = signum
+
+    def _wake(self, of: str) -> None:
+        """End a wait of the main thread that has begun in the moment of the signal."""
+        for pause_s in _WAKES_S if _WAKE else ():
+            time.sleep(pause_s)
+            with self._lock:
+                if self._present != of:
+                    return
+                signal.pthread_kill(threading.main_thread().ident or 0, _WAKE)
 
     def begin(self, of: str) -> None:
         """Begin a cell. Raises KeyboardInterrupt or Terminated if its signal has arrived already."""

@@ -60,7 +60,7 @@ def test_flags_as_users_of_horovodrun_write_them() -> None:
     found = given("-p 2222 -i ~/key --no-hierarchical-allreduce --fusion-threshold-mb 0 --tcp")
     assert options(found.settings())[:4] == ["-i", os.path.expanduser("~/key"), "-p", "2222"]
     assert list(flags(found)) == ["--fusion-threshold-mb", "0", "--no-hierarchical-allreduce", "--tcp"]
-    with pytest.raises(InputError, match=r"--output-filename is not needed, because .*run.log\(rank\)"):
+    with pytest.raises(InputError, match=r"--output-filename is not needed, because .*`%dist logs --rank N`"):
         given("--output-filename logs")
 
 
