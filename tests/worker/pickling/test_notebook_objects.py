@@ -291,6 +291,12 @@ OBJECTS = [
         "bare.x, elsewhere(lambda: bare.y)",
     ),
     (
+        "import numpy as np\nnp.savez('arrays.npz', a=np.arange(3), b=np.array([{1}], dtype=object))\n"
+        "arrays, picky = np.load('arrays.npz', allow_pickle=True), np.load('arrays.npz')\n"
+        "shut = np.load('arrays.npz')\nshut.close()",
+        "arrays['a'].tolist(), arrays['b'][0], picky['a'].sum(), sorted(picky.files), shut.zip",
+    ),
+    (
         "import io\nfrom rich.console import Console\nconsole = Console(file=io.StringIO())",
         "console.print('[bold]3[/bold]'), console.file.getvalue()",
     ),

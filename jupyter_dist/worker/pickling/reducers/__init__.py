@@ -92,6 +92,7 @@ KINDS: dict[str, str] = {
     "builtins.dict_keys": "stdlib",
     "builtins.dict_values": "stdlib",
     "builtins.dict_items": "stdlib",
+    "numpy.lib.npyio.NpzFile": "stdlib",
     "torch.utils.tensorboard.writer.SummaryWriter": "output_writers",
     "tqdm.std.tqdm": "output_writers",
     "loguru._handler.Handler": "output_writers",

@@ -1,10 +1,14 @@
-"""Small objects of the standard library that contain a lock or a generator, or would change their type."""
+"""Objects of the standard library that contain a lock or a generator, or would change their type.
+
+Also numpy's archive of arrays, which contains an open file.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import inspect
+import io
 import types
 from typing import Any
 
@@ -33,9 +37,20 @@ def reduce(obj: Any, note: Note) -> Any:
         return _view, (obj.obj if whole else bytearray(obj), obj.readonly, obj.format, obj.shape)
     if kind in _DICT_VIEWS and type(_behind(obj.mapping)) is dict:
         return _dict_view, (_behind(obj.mapping), kind.__name__.removeprefix("dict_"))
+    if kind.__name__ == "NpzFile" and obj.zip is not None:
+        return _archive, (_bytes_of(obj.zip.fp), obj.allow_pickle, obj.pickle_kwargs)
     if kind is types.MappingProxyType and type(_behind(obj)) is dict:
         return types.MappingProxyType, (_behind(obj),)
     return NotImplemented
+
+
+def _bytes_of(file: Any) -> bytes:
+    """Return what an open file contains. Its name may have another file by now."""
+    place = file.tell()
+    file.seek(0)
+    found: bytes = file.read()
+    file.seek(place)
+    return found
 
 
 _DICT_VIEWS = {type({}.keys()), type({}.values()), type({}.items())}
@@ -70,6 +85,12 @@ def _cached_property(function: Any, name: str | None) -> Any:
 
 def _partial_method(function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     return functools.partialmethod(function, *args, **keywords)
+
+
+def _archive(data: bytes, allow_pickle: bool, options: dict[str, Any]) -> Any:
+    import numpy
+
+    return numpy.load(io.BytesIO(data), allow_pickle=allow_pickle, **options)
 
 
 def _dict_view(mapping: dict[Any, Any], kind: str) -> Any:
