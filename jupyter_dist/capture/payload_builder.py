@@ -107,7 +107,7 @@ def capture_cell(
     package = (module or "").rpartition(".")[0]
     modules = {*choice.modules, package} if package else choice.modules
     capture = _Capture(namespace, hidden, stays, here, modules, known)
-    capture.take(values, optional=cell.optional)
+    capture.take(values, cell=cell)
     capture.trace.add_code(cell)
     capture.body = cell.body
     header = {
@@ -201,22 +201,25 @@ class _Capture:
         self.body: Sequence[ast.stmt] = ()
         """Statements of a cell."""
 
-    def take(self, values: dict[str, Any], *, optional: Collection[str] = (), called: str = "") -> None:
-        """Pickle the values, without those `optional` values that cannot be pickled.
+    def take(self, values: dict[str, Any], *, cell: _source.Cell | None = None, called: str = "") -> None:
+        """Pickle the values, without those that cannot be pickled if the cell assigns its own.
 
         Raises CaptureError if any other value cannot be pickled.
         """
+        optional, bound_before = ((), {}) if cell is None else (cell.optional, cell.bound_before)
         self._shown = {called if name == "fn" else name: value for name, value in values.items()}
         failure = self._dump(values)
-        if failure is None:
-            return
         where = "inside the function" if called else "inside the cell, or in a function that it calls"
-        behind, notes = preflight.sort_out(self._shown, optional, self._mains, self._hidden, where)
-        self._notes += notes
-        self._shown = {name: value for name, value in self._shown.items() if name not in behind}
-        failure = self._dump(self._shown)
-        if failure is not None:  # each value can be pickled, but not all together
-            raise CaptureError(f"cannot pickle what is used: {failure}. Nothing was started.") from failure
+        while failure is not None:
+            mains, hidden = self._mains, self._hidden
+            behind, own, notes = preflight.sort_out(self._shown, optional, mains, hidden, where, bound_before)
+            if not behind and not own:  # each value can be pickled, but not all together
+                raise CaptureError(
+                    f"cannot pickle what is used: {failure}. Nothing was started."
+                ) from failure
+            self._notes, self._hidden = [*self._notes, *notes], {*hidden, *own}
+            self._shown = {name: value for name, value in self._shown.items() if name not in behind}
+            failure = self._dump(self._shown)
 
     def _dump(self, values: dict[str, Any]) -> Exception | None:
         self._values = values

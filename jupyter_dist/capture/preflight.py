@@ -17,7 +17,7 @@ from typing import Any
 import cloudpickle
 
 from ..errors import CaptureError
-from ..worker.pickling import Pickler, annotation_values, dump
+from ..worker.pickling import Pickler, Trace, annotation_values, dump
 from ..worker.pickling.reducers import Refused
 from ..worker.pickling.reducers.tensorflow import own_words
 from ..worker.pickling.used_names import code_names
@@ -44,29 +44,72 @@ def sort_out(
     mains: Sequence[dict[str, Any]],
     hidden: Collection[str],
     where: str,
-) -> tuple[list[str], list[str]]:
-    """Return which values cannot be pickled, after pickling them together has failed.
+    bound_before: Mapping[str, frozenset[str]],
+) -> tuple[list[str], set[str], list[str]]:
+    """Return what stays behind because it cannot be pickled, after pickling all values together has failed.
 
     Args:
         where: text for the user, a place where the value can be created instead.
+        bound_before: for names of `values`, the names that the cell has bound before it uses the value.
 
-    Returns the `optional` values that are left out, and a note on each. Raises CaptureError if another value
-    cannot be pickled. Its message lists up to five values with their paths.
+    Returns the `optional` values that are left out, names that functions use and that the cell has bound by
+    then, and a note on each. Raises CaptureError if another value cannot be pickled. Its message lists up to
+    five values with their paths.
     """
-    faults = []
+    faults, used = [], {}
     for name, value in values.items():
-        try:
-            dump(value, mains=mains, hidden=hidden)
-        except Exception as error:
-            faults.append(_find(name, value, error, mains, hidden, where))
-    needed = [fault for fault in faults if fault.name not in optional]
+        trace = Trace()
+        fault = _fault(name, value, mains, hidden, where, trace)
+        used[name] = trace.globals
+        if fault is not None:
+            faults.append(fault)
+    hidden_too: dict[str, _Fault] = {}
+    needed = []
+    for fault in faults:
+        if fault.name in optional:
+            continue
+        own = _bound_by_cell(used[fault.name], used, bound_before)
+        found = [_fault(name, value, mains, hidden, where) for name, value in own.items()]
+        hidden_too |= {each.name: each for each in found if each is not None}
+        if not any(found):
+            needed.append(fault)
     if needed:
         raise CaptureError(_describe(needed))
+    left = [fault for fault in faults if fault.name in optional]
     notes = [
         f"{fault.name!r} stays behind, the cell assigns its own ({fault.path}: {fault.message})"
-        for fault in faults
+        for fault in [*left, *hidden_too.values()]
     ]
-    return [fault.name for fault in faults], notes
+    return [fault.name for fault in left], set(hidden_too), notes
+
+
+def _bound_by_cell(
+    names: Mapping[str, Any],
+    used: Mapping[str, Mapping[str, Any]],
+    bound_before: Mapping[str, frozenset[str]],
+) -> dict[str, Any]:
+    """Return those of the names that the cell has bound before it uses any value that uses them in turn."""
+    return {
+        name: value
+        for name, value in names.items()
+        if all(name in bound_before.get(user, ()) for user, its in used.items() if name in its)
+    }
+
+
+def _fault(
+    name: str,
+    value: Any,
+    mains: Sequence[dict[str, Any]],
+    hidden: Collection[str],
+    where: str,
+    trace: Trace | None = None,
+) -> _Fault | None:
+    """Return why a value cannot be pickled; None if it can. `trace` gets what was found until then."""
+    try:
+        dump(value, mains=mains, hidden=hidden, trace=trace)
+    except Exception as error:
+        return _find(name, value, error, mains, hidden, where)
+    return None
 
 
 def _describe(faults: Sequence[_Fault]) -> str:

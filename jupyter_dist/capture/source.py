@@ -6,8 +6,8 @@ import ast
 import functools
 import shlex
 import warnings
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
@@ -40,6 +40,8 @@ class Cell:
     """Words in the strings of the cell."""
     body: tuple[ast.stmt, ...] = ()
     """Parsed statements."""
+    bound_before: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """For each of `reads`, the names that the cell has certainly bound before it reads this name."""
 
 
 def cell_flags(flags: int) -> int:
@@ -88,6 +90,7 @@ def parse(source: str, label: str, flags: int = 0) -> Cell:
         names.words,
         names.texts,
         tuple(tree.body),
+        scan.bound_before,
     )
 
 
@@ -248,6 +251,7 @@ class _Scan:
         self._seen_bound: set[str] = set()
         self._in_branch = 0
         self.reads: set[str] = set()
+        self.bound_before: dict[str, frozenset[str]] = {}
         self.needed: set[str] = set()
         """Names that are certainly read before any statement can have bound them."""
 
@@ -318,6 +322,8 @@ class _Scan:
         code = compile(tree, self._filename, mode, self._flags, True, 0)
         names = statement_names(code)
         self.reads |= names.reads - bound
+        for name in names.reads - bound:
+            self.bound_before[name] = self.bound_before.get(name, frozenset(bound)) & bound
         if not self._in_branch:
             self.needed |= statement_names(code, later=False).reads - bound - self._seen_bound
         self._seen_bound |= names.writes

@@ -81,6 +81,30 @@ class TestNames:
         (note,) = captured.notes
         assert note.startswith("'lock' stays behind, the cell assigns its own (lock: cannot pickle")
 
+    def test_functions_use_what_the_cell_has_assigned_before_their_call(self, notebook: Notebook) -> None:
+        notebook.cell("import contextlib, zlib\nlock, other = zlib.compressobj(), zlib.compressobj()\nn = 2")
+        notebook.cell(
+            "def f(): return lock\ndef g(): return f(), other\nclass A:\n  def go(self): return g()\na = A()"
+        )
+        for cell in ("lock = n", "import math as lock\nlock = 2", "with contextlib.nullcontext(): lock = 2"):
+            captured = notebook.capture(f"{cell}\nresult = f()")
+            assert notebook.run_payload(captured) == 2
+            (note,) = captured.notes
+            assert note.startswith("'lock' stays behind, the cell assigns its own (lock: cannot pickle")
+        captured = notebook.capture("lock, (other, *_) = 1, [2]\nresult = a.go(), g()")
+        assert notebook.run_payload(captured) == ((1, 2), (1, 2))
+        assert len(captured.notes) == 2
+        for cell in (
+            "f()\nlock = 1",
+            "if n: lock = 1\nf()",
+            "for lock in [1]: f()\nlock = f()",
+            "other = 1\ng()",
+            "f()\nlock = 1\nf()",
+            "a.go()\nlock = other = 1",
+            "def lock(): return f()\ndel lock\nf()",
+        ):
+            assert "cannot pickle" in notebook.error(cell), cell
+
     def test_what_is_surely_read_first_may_not(self, notebook: Notebook) -> None:
         notebook.cell("import zlib\nlock = zlib.compressobj()")
         assert notebook.error("lock\nlock = 1").startswith("lock: cannot pickle")

@@ -650,6 +650,20 @@ jobs.put("job")
 """
 
 
+@pytest.mark.needs("torch", "horovod")
+def test_an_optimizer_that_horovod_has_wrapped_is_refused(notebook: Notebook) -> None:
+    """It has seen one process, and would not average gradients on a rank."""
+    notebook.cell(
+        "import torch, horovod.torch as hvd\nmodel = torch.nn.Linear(2, 1)\n"
+        "class Wrapped(torch.optim.SGD): pass\nWrapped.__module__ = 'horovod.torch.optimizer'\n"
+        "plain, optimizer = torch.optim.SGD(model.parameters(), 0.1), Wrapped(model.parameters(), 0.1)"
+    )
+    error = notebook.error("optimizer.step()")
+    assert error.startswith("optimizer: an optimizer that Horovod has wrapped belongs to the process")
+    assert "hvd.DistributedOptimizer(optimizer)" in error
+    assert notebook.capture("plain.step()").notes == ()
+
+
 @pytest.mark.needs("torch", "horovod", "transformers")
 def test_the_head_of_an_example_works_on_real_ranks(kernel: Any, tmp_path: Path) -> None:
     (tmp_path / "jw_tools.py").write_text(textwrap.dedent(FILES["jw_tools.py"]))

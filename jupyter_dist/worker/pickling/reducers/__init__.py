@@ -16,7 +16,7 @@ from typing import Any
 
 from ... import foreign_names
 
-__all__ = ["KINDS", "NOTES", "Note", "Refused", "reducer"]
+__all__ = ["KINDS", "NOTES", "Note", "Refused", "reducer", "wrapped_by_horovod"]
 
 Note = Callable[[str], None]
 Reduce = Callable[[Any, Note], Any]
@@ -143,6 +143,14 @@ class Refused(pickle.PicklingError):
     def __init__(self, message: str, cure: str) -> None:
         super().__init__(message)
         self.cure = cure
+
+
+def wrapped_by_horovod() -> Refused:
+    """Return the refusal of an optimizer that Horovod has wrapped in the notebook."""
+    return Refused(
+        "an optimizer that Horovod has wrapped belongs to the process that wrapped it",
+        "Keep the plain optimizer. Inside the cell, call hvd.init() and hvd.DistributedOptimizer(optimizer).",
+    )
 
 
 _found: weakref.WeakKeyDictionary[type, Reduce | None] = weakref.WeakKeyDictionary()

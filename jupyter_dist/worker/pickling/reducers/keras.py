@@ -16,7 +16,7 @@ from collections import defaultdict
 from typing import Any
 
 from .. import deferred_variables
-from . import Refused
+from . import Refused, wrapped_by_horovod
 
 __all__ = ["reduce"]
 
@@ -102,10 +102,7 @@ def _reduce_saveable(obj: Any, note: Any) -> Any:
     if "_var_to_optimizer_idx" in values:
         raise Refused("cannot pickle a MultiOptimizer", "Make it inside the cell.")
     if any(base.__module__ == "horovod._keras" for base in kind.__mro__) or "_allreduce_grads" in values:
-        raise Refused(
-            "an optimizer that Horovod has wrapped belongs to the process that wrapped it",
-            "Keep the plain optimizer, and call hvd.DistributedOptimizer(optimizer) inside the cell.",
-        )
+        raise wrapped_by_horovod()
     strategy = values.get("_distribute_strategy")
     if strategy is not None:
         note(

@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from . import Note
+from . import Note, wrapped_by_horovod
 
 __all__ = ["patch", "reduce", "reduce_parametrized"]
 
@@ -44,6 +44,9 @@ def patch(hooks: Any) -> None:
 
 def reduce(obj: Any, note: Note) -> Any:
     for base in type(obj).__mro__:
+        if base.__module__ == "horovod.torch.optimizer":
+            # Its gradients would not be averaged: Horovod has registered no hook, because it saw one rank.
+            raise wrapped_by_horovod()
         if base.__module__ == "torch.optim.optimizer":
             return _reduce_optimizer(obj, base)
     if getattr(obj, _ITERATOR, None) is None:
