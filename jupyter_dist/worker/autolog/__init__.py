@@ -147,6 +147,10 @@ an error on the ranks.
 _mute = threading.local()
 _complained: set[str] = set()
 _hooked: set[str] = set()
+_patched: dict[tuple[str, str], ModuleType] = {}
+"""The modules that hooks of `_OF_NO_RUN` have patched, by name and our module. Later cells skip them."""
+_again = False
+"""Whether `install` calls the hooks, rather than an import or a reload."""
 _prepared: set[tuple[str, str]] = set()
 """Modules that `prepare` has patched, with our module. The first `install` skips them."""
 
@@ -158,7 +162,12 @@ def install() -> None:
     is imported. If a hook that only affects metrics fails, the user gets one note.
     Raises ForeignNameMissing if an imported module that decides what is trained cannot be patched.
     """
-    _finder.install()
+    global _again
+    _again = True
+    try:
+        _finder.install()
+    finally:
+        _again = False
 
 
 def prepare() -> None:
@@ -272,11 +281,16 @@ def _patch(name: str, module: ModuleType) -> None:
         home, function = table[name]
         if (name, home) in _prepared:
             _prepared.remove((name, home))  # if the module is imported again, its hook is called again
+            _patched[name, home] = module
+            continue
+        if _again and _patched.get((name, home)) is module:
             continue
         try:
             foreign_names.require(_user(home), module=module)
             patch = getattr(importlib.import_module(home, __package__), function)
             patch(module)
+            if any(table is one for one in _OF_NO_RUN):
+                _patched[name, home] = module
         except Exception as error:
             _fail(table, name, error)
 

@@ -74,3 +74,22 @@ def test_a_rank_itself_says_what_a_version_lacks(tmp_path: Path) -> None:
     assert same[2]
     own = "Measuring how long steps wait for a DataLoader is off here."
     assert any(event["text"].startswith(own) for event in events)
+
+
+AGAIN = """
+import importlib, torch.utils.data.dataloader as module
+from jupyter_dist.worker import autolog
+
+for _ in range(2):
+    autolog.install()
+    print("_jupyter_dist" in vars(module.DataLoader.__iter__))
+    importlib.reload(module)
+    print("_jupyter_dist" in vars(module.DataLoader.__iter__))
+"""
+
+
+@pytest.mark.needs("torch")
+def test_a_module_that_a_cell_reloads_is_patched_again(tmp_path: Path) -> None:
+    """A later cell calls no hook for a module that an earlier cell has patched."""
+    done = run_process([sys.executable, "-c", AGAIN], cwd=tmp_path, check=True)
+    assert done.stdout.split() == ["True"] * 4
