@@ -240,12 +240,23 @@ def only_h1(place: Path, config: str) -> Fleet:
     return Fleet(job, run, [{"name": "h1", "slots": 1}], using)
 
 
+def connected(address: tuple[str, int]) -> socket.socket:
+    """A connection to an sshd. It listens a moment after the end of its first process."""
+    deadline = Deadline()
+    while True:
+        try:
+            return socket.create_connection(address, 10)
+        except ConnectionRefusedError:
+            assert not deadline.passed()
+            time.sleep(0.02)
+
+
 def test_an_sshd_that_takes_few_logins_at_once_is_asked_again(hosts: Hosts, tmp_path: Path) -> None:
     few = "sed 's/^MaxStartups.*/MaxStartups 1:100:1/; s|^PidFile.*|PidFile /run/few.pid|' sshd_config > few"
     hosts.exec("h1", ["sh", "-c", f"cd /etc/ssh; {few}; /usr/sbin/sshd -f /etc/ssh/few -p 2222"])
     fleet = only_h1(tmp_path, f"Host h1\n  Port 2222\n{hosts.ssh_config.read_text()}")
     try:
-        with socket.create_connection((hosts.address("h1"), 2222), 10) as other:
+        with connected((hosts.address("h1"), 2222)) as other:
             assert other.recv(100).startswith(b"SSH-")
             fleet.begin()
             began = time.monotonic()
