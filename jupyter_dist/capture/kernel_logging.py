@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import operator
 import re
 import sys
 import warnings
@@ -34,15 +33,14 @@ def read_loggers(
     """
     manager = logging.root.manager
     found = []
-    loggers = [
-        (name, logger)
-        for name, logger in [("", logging.root), *manager.loggerDict.items()]
-        if isinstance(logger, logging.Logger)
-        # Nearly all loggers are as they were made, and a session's cell asks for all of them.
-        and (logger.level or logger.handlers or not logger.propagate or logger.disabled)
-        and name.partition(".")[0] not in _SHELLS
-    ]
-    for name, logger in sorted(loggers, key=operator.itemgetter(0)):
+    for name, logger in [("", logging.root), *sorted(manager.loggerDict.items())]:
+        if not isinstance(logger, logging.Logger):
+            continue
+        # Nearly all loggers are as they were made, and a session's cell looks at all of them.
+        if not (logger.level or logger.handlers or not logger.propagate or logger.disabled):
+            continue
+        if name.partition(".")[0] in _SHELLS:
+            continue
         home = _module_named(name)
         if home is None and name and logger.handlers:
             home = _keeper(logger)

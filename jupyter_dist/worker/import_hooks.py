@@ -27,20 +27,22 @@ class AfterImport:
         self._names = names
         self._hook = hook
 
-    def install(self) -> None:
+    def install(self, hook: Callable[[str, ModuleType], None] | None = None) -> None:
         """Insert this finder first, and call the hook now for modules that are already imported.
 
+        `hook`: called now in place of the hook for imports.
         Raises the first exception of a hook, after all hooks were called.
         Repeatable.
         """
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
+        hook = self._hook if hook is None else hook
         raised = None
         for name in self._names:
             module = sys.modules.get(name)
             if module is not None:
                 try:
-                    self._hook(name, module)
+                    hook(name, module)
                 except Exception as error:  # the hooks of the other modules still run
                     raised = raised or error
         if raised is not None:

@@ -148,11 +148,7 @@ _mute = threading.local()
 _complained: set[str] = set()
 _hooked: set[str] = set()
 _patched: dict[tuple[str, str], ModuleType] = {}
-"""The modules that hooks of `_OF_NO_RUN` have patched, by name and our module. Later cells skip them."""
-_again = False
-"""Whether `install` calls the hooks, rather than an import or a reload."""
-_prepared: set[tuple[str, str]] = set()
-"""Modules that `prepare` has patched, with our module. The first `install` skips them."""
+"""The modules that hooks of `_OF_NO_RUN` have patched, by name and our module. `install` skips them."""
 
 
 def install() -> None:
@@ -162,12 +158,7 @@ def install() -> None:
     is imported. If a hook that only affects metrics fails, the user gets one note.
     Raises ForeignNameMissing if an imported module that decides what is trained cannot be patched.
     """
-    global _again
-    _again = True
-    try:
-        _finder.install()
-    finally:
-        _again = False
+    _finder.install(functools.partial(_run_hook, is_import=False))
 
 
 def prepare() -> None:
@@ -184,9 +175,10 @@ def prepare() -> None:
             hooks = importlib.import_module(home, __package__)
             with contextlib.suppress(Exception):  # each rank tries again, and reports the error
                 is_whole = not foreign_names.lost(_user(home), module=module)
-                if is_whole and any(table is one for one in _OF_NO_RUN) and (name, home) not in _prepared:
+                of_no_run = any(table is one for one in _OF_NO_RUN)
+                if is_whole and of_no_run and _patched.get((name, home)) is not module:
                     getattr(hooks, function)(module)
-                    _prepared.add((name, home))
+                    _patched[name, home] = module
 
 
 def record(values: Mapping[Any, Any], step: Any) -> None:
@@ -261,29 +253,26 @@ def _note(framework: str, text: str) -> None:
             writer.note(text)
 
 
-def _run_hook(name: str, module: ModuleType) -> None:
+def _run_hook(name: str, module: ModuleType, is_import: bool = True) -> None:
+    """`is_import`: the module was executed just now, also if it was imported before."""
     for needed in _PACKAGES.get(name, ()):
         if foreign_names.is_complete(needed):
             if needed not in _hooked:  # another import hook has hidden the import
-                _patch(needed, sys.modules[needed])
+                _patch(needed, sys.modules[needed], is_import)
         elif needed not in sys.modules and not foreign_names.is_there(needed):
             for table in _TABLES:
                 if needed in table:
                     _fail(table, needed, ModuleNotFoundError(f"there is no module {needed}"))
-    _patch(name, module)
+    _patch(name, module, is_import)
 
 
-def _patch(name: str, module: ModuleType) -> None:
+def _patch(name: str, module: ModuleType, is_import: bool) -> None:
     _hooked.add(name)
     for table in _TABLES:
         if name not in table:
             continue
         home, function = table[name]
-        if (name, home) in _prepared:
-            _prepared.remove((name, home))  # if the module is imported again, its hook is called again
-            _patched[name, home] = module
-            continue
-        if _again and _patched.get((name, home)) is module:
+        if not is_import and _patched.get((name, home)) is module:
             continue
         try:
             foreign_names.require(_user(home), module=module)

@@ -8,7 +8,6 @@ file in the same folder with the first value that the rank adds, as the notebook
 from __future__ import annotations
 
 import atexit
-import copyreg
 import importlib
 from typing import Any
 
@@ -44,7 +43,8 @@ def _reduce_bar(obj: Any, note: Note) -> Any:
 
 
 def _reduce_handler(handler: Any, note: Note) -> Any:
-    state, sink = handler.__getstate__(), handler._sink
+    make, args, state, *_ = handler.__reduce_ex__(4)
+    sink = handler._sink
     if type(sink).__module__ == "loguru._file_sink":
         note(
             f"jupyter-dist does not send loguru's file, handler {handler!r}. Call logger.add inside the "
@@ -53,7 +53,7 @@ def _reduce_handler(handler: Any, note: Note) -> Any:
         sink = NoFile()
     state |= {"_sink": sink, "_enqueue": False, "_queue": None}
     state |= {"_confirmation_event": None, "_confirmation_lock": None}
-    return copyreg.__newobj__, (type(handler),), state  # type: ignore[attr-defined]
+    return make, args, state
 
 
 # A pickle calls these when it is loaded. Their names are part of the format.
