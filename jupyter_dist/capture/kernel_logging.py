@@ -98,7 +98,7 @@ _keepers: dict[str, tuple[int, str | None]] = {}
 def _handlers(
     logger: logging.Logger, keep: Keep, note: Callable[[str], None]
 ) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return descriptions of plain handlers of a terminal, and the numbers of handlers that are pickled."""
+    """Return descriptions of those that plain handlers replace, and the numbers of those that are pickled."""
     found, objects = [], []
     for handler in logger.handlers:
         kind = type(handler)
@@ -130,9 +130,9 @@ def _handlers(
 
 
 def _can_travel(handler: logging.Handler, stream: str | None) -> bool:
-    """Return whether a handler may do on a rank what it does here, and is more than a plain one."""
+    """Return whether a handler may do on a rank what it does here."""
     if isinstance(handler, logging.StreamHandler):
-        return stream is not None and (type(handler) is not logging.StreamHandler or bool(handler.filters))
+        return stream is not None
     # These pass records to something that stays in the notebook: a thread, or another handler.
     return not any(f"{kind.__module__}.{kind.__qualname__}" in _PASSES_ON for kind in type(handler).__mro__)
 

@@ -20,14 +20,18 @@ def apply_loggers(said: Mapping[str, Any], load: Callable[[Any], Any]) -> None:
     """Set up loggers as `capture/kernel_logging.py` has found them. Repeatable.
 
     Loggers of a module are set up right after its import, which sets them up in its own way. `load` returns a
-    handler or a formatter that is not one of logging's own.
+    handler, or a formatter that is not one of logging's own. For a later cell of a session, what the notebook
+    has changed or undone since the earlier cell is set. What the ranks have set themselves stays.
     """
     for level, name in said["levels"]:
         logging.addLevelName(level, name)
-    if said["disabled_below"]:
-        logging.disable(said["disabled_below"])
-    if said["warnings"]:
-        logging.captureWarnings(True)
+    for what, set_to in (("disabled_below", logging.disable), ("warnings", logging.captureWarnings)):
+        if said[what] != _said.get(what, 0):
+            set_to(said[what])
+        _said[what] = said[what]
+    for name in _given.keys() - {name for name, _, _ in said["loggers"]}:
+        _set_up(name, {**_AS_MADE, "level": logging.NOTSET if name else logging.WARNING}, load)
+        del _given[name]
     for name, home, settings in said["loggers"]:
         set_up = partial(_set_up, name, settings, load)
         if home is None:
@@ -36,48 +40,53 @@ def apply_loggers(said: Mapping[str, Any], load: Callable[[Any], Any]) -> None:
             import_hooks.call(home, set_up)
 
 
+_AS_MADE = {"propagate": True, "disabled": False, "handlers": ()}
+_said: dict[str, Any] = {}
+"""What the notebook has said last of all loggers."""
+_given: dict[str, tuple[dict[str, Any], list[logging.Handler]]] = {}
+"""By a logger's name: what the notebook has said last of it, and the handlers that it has given to it."""
+
+
 def _set_up(name: str, settings: Mapping[str, Any], load: Callable[[Any], Any]) -> None:
     logger = logging.getLogger(name)
-    if logger.level != settings["level"]:
-        logger.setLevel(settings["level"])
-    logger.propagate = settings["propagate"]
-    logger.disabled = settings["disabled"]
-    there = [_looks(handler) for handler in logger.handlers]
-    for handler in settings["handlers"]:
-        made: logging.StreamHandler[Any] = logging.StreamHandler(getattr(sys, handler["stream"]))
-        made.setLevel(handler["level"])
-        formatter = handler["formatter"]
-        if isinstance(formatter, tuple):
-            # The notebook has checked the format, or has asked not to.
-            text, dates, style = formatter
-            made.setFormatter(logging.Formatter(text, dates, style, validate=False))
-        elif formatter is not None:
-            made.setFormatter(load(formatter))
-        # A module beside the notebook makes its own handler when it is imported.
-        if _looks(made) not in there:
-            logger.addHandler(made)
-    for index in settings.get("objects", ()):
-        made = load(index)
-        same = next((known for known in logger.handlers if _is_again(made, known)), None)
-        if type(same) is not type(made):
-            if same is not None:  # its class was defined anew
-                logger.removeHandler(same)
-            logger.addHandler(made)
+    about = {what: settings[what] for what in ("level", "propagate", "disabled")}
+    sent = [load(index) for index in settings.get("objects", ())]
+    sent += [_plain(handler, load) for handler in settings["handlers"]]
+    earlier_about, earlier = _given.get(name, ({}, []))
+    if about != earlier_about:
+        logger.setLevel(about["level"])
+        logger.propagate = about["propagate"]
+        logger.disabled = about["disabled"]
+    still = {_looks(handler): handler for handler in earlier}
+    given = [still.get(_looks(handler), handler) for handler in sent]
+    _given[name] = about, given
+    # A module beside the notebook makes its own handler when it is imported.
+    there = [_looks(handler) for handler in logger.handlers if handler not in earlier]
+    for handler in earlier:
+        if handler not in given:
+            logger.removeHandler(handler)
+    for handler in given:
+        if handler not in earlier and _looks(handler) not in there:
+            logger.addHandler(handler)
 
 
-def _is_again(made: logging.Handler, known: logging.Handler) -> bool:
-    """Return whether a handler comes once more, with a later cell of a session."""
-    return (_name(made), made.level) == (_name(known), known.level)
-
-
-def _name(obj: object) -> tuple[str, str]:
-    return type(obj).__module__, type(obj).__qualname__
+def _plain(said: Mapping[str, Any], load: Callable[[Any], Any]) -> logging.Handler:
+    made: logging.StreamHandler[Any] = logging.StreamHandler(getattr(sys, said["stream"]))
+    made.setLevel(said["level"])
+    formatter = said["formatter"]
+    if isinstance(formatter, tuple):
+        # The notebook has checked the format, or has asked not to.
+        text, dates, style = formatter
+        made.setFormatter(logging.Formatter(text, dates, style, validate=False))
+    elif formatter is not None:
+        made.setFormatter(load(formatter))
+    return made
 
 
 def _looks(handler: logging.Handler) -> tuple[Any, ...]:
     formatter = handler.formatter
     fmt = (type(formatter), getattr(formatter, "_fmt", None), getattr(formatter, "datefmt", None))
-    return getattr(handler, "stream", handler), handler.level, fmt
+    return type(handler), id(getattr(handler, "stream", None)), handler.level, fmt
 
 
 def apply_filters(filters: Sequence[tuple[Any, ...]]) -> None:

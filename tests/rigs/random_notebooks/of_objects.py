@@ -369,7 +369,6 @@ log_N.setLevel(logging.WARNING)
         ),
         thing="log_N",
         look="IT.name",
-        noted=_FRESH + "|own_N",
     ),
     Kind(
         "handler of a logger",
@@ -382,7 +381,6 @@ log_N = logging.getLogger('own_N')
 log_N.addHandler(handler_N)
 """,
         ("handler_N in log_N.handlers", "handler_N.formatter._fmt", "handler_N.stream is sys.stdout"),
-        noted=_FRESH + "|own_N",
     ),
     Kind(
         "pool that has not run",

@@ -29,7 +29,8 @@ logger.remove()
 logger.add("train.log", enqueue=True)
 logger.add(sys.stdout, format="loguru {level} {message}", enqueue=True)
 rich, named, passing = map(logging.getLogger, ("by_rich", "by_filter", "by_loguru"))
-for one, handler in ((rich, RichHandler()), (named, logging.StreamHandler(sys.stdout)), (passing, Passing())):
+handlers = RichHandler(show_time=False), logging.StreamHandler(sys.stdout), Passing()
+for one, handler in zip((rich, named, passing), handlers):
     one.setLevel(logging.INFO)
     one.propagate = False
     one.addHandler(handler)
@@ -72,6 +73,40 @@ def test_a_sessions_handler_writes_each_line_once_and_follows_its_class(kernel: 
             ran = kernel.run(f"%%distribute --session logs -np 2\nlogging.info('cell {cell}')")
             assert [line for line in ran.text.splitlines() if "cell" in line] == [f"[0-1] {name} cell {cell}"]
     kernel.run("%dist close logs")
+
+
+HANDLERS = """
+import logging, sys
+%load_ext jupyter_dist
+class Own(logging.StreamHandler): pass
+plain, own = logging.StreamHandler(sys.stdout), Own(sys.stdout)
+log = logging.getLogger("mine")
+log.handlers, log.propagate = [plain, own], False
+log.setLevel("INFO")
+"""
+
+
+def test_a_sessions_handlers_follow_the_notebooks(kernel: Any) -> None:
+    kernel.run(HANDLERS)
+
+    def told(cell: str) -> list[str]:
+        ran = kernel.run(f"%%distribute --session logs -np 1\n{cell}")
+        return [line.removeprefix("[0] ") for line in ran.text.splitlines() if line.startswith("[0] ")]
+
+    look = "print(plain in log.handlers, own in log.handlers); log.info('a')"
+    try:
+        assert told(look) == ["True True", "a", "a"]
+        kernel.run("logging.getLogger('other').setLevel(10)")
+        assert told(look) == ["True True", "a", "a"]
+        kernel.run("plain.setFormatter(logging.Formatter('%(message)s!'))")
+        assert told("log.info('a')") == ["a", "a!"]
+        assert told("log.setLevel(0); logging.disable(5); log.addHandler(Own(sys.stdout))") == []
+        kernel.run("log.removeHandler(plain)")
+        assert told("print(log.level, logging.root.manager.disable); log.warning('a')") == ["0 5", "a", "a"]
+        kernel.run("log.removeHandler(own); log.setLevel(0); log.propagate = True")
+        assert told("print(log.level, log.propagate, len(log.handlers))") == ["0 True 1"]
+    finally:
+        kernel.run("%dist close logs")
 
 
 def test_what_passes_records_on_inside_the_notebook_stays_there() -> None:

@@ -95,6 +95,7 @@ KINDS: dict[str, str] = {
     "numpy.lib.npyio.NpzFile": "stdlib",
     "torch.utils.tensorboard.writer.SummaryWriter": "output_writers",
     "tqdm.std.tqdm": "output_writers",
+    "logging.Handler": "output_writers",
     "loguru._handler.Handler": "output_writers",
     "torch.nn.modules.module.Module": "torch_compile",
     **{f"torch.{name}": "torch_groups" for name in _TORCH_GROUPS},
