@@ -119,6 +119,12 @@ def _own_model(facts: Facts) -> Found | None:
     if not steps:
         seen = "its Keras model has no strategy that spans the ranks"
         cure = "Make the model within `with dist.strategy().scope():`, or use Horovod."
+        if event.get("keras") == "torch":
+            seen = "fit of Keras with torch exchanges nothing between ranks"
+            cure = (
+                "Call dist.init(), wrap the model in torch.nn.parallel.DistributedDataParallel, and train it "
+                "in a loop of your own."
+            )
     return first, f"each rank trains a model of its own: {seen}. {cure}"
 
 

@@ -114,6 +114,15 @@ def test_outlines_of_odd_values() -> None:
             raise RuntimeError("no data here")
 
     assert outline(Trap()) == {"array": {"type": "Trap", "shape": [2, 2], "dtype": "float32"}}
+
+    class Lazy:
+        @property
+        def columns(self) -> Any:
+            raise RuntimeError("read only if somebody asks for it")
+
+        shape, dtype = (2, 2), "float32"
+
+    assert outline(Lazy()) is None
     itself: dict[str, Any] = {}
     itself["again"] = itself
     assert outline(itself) is None

@@ -1,4 +1,4 @@
-"""The hints `own-model` and `same-data` on `fit` of Keras with TensorFlow."""
+"""The hints `own-model` and `same-data` on `fit` of Keras with TensorFlow, and `own-model` with torch."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ def _fit(original: Callable[..., Any]) -> Callable[..., Any]:
 @safely("own-model")
 def _look(model: Any, given: Mapping[str, Any]) -> None:
     strategy = getattr(model, "distribute_strategy", None)
-    if strategy is None or getattr(strategy, "cluster_resolver", None) is not None or _is_elsewhere():
-        return  # another backend of Keras, or a strategy that may span the ranks
+    backend = "tensorflow" if strategy is not None else sys.modules["keras"].config.backend()
+    if backend == "jax" or getattr(strategy, "cluster_resolver", None) is not None or _is_elsewhere():
+        return  # the strategy, or JAX, may span the ranks
     horovod: Any = sys.modules.get("horovod.tensorflow")
     is_horovods = horovod is not None and horovod.is_initialized()
     if is_horovods and (given.get("shuffle", True) is not False or horovod.size() != world_size()):
@@ -65,7 +66,7 @@ def _look(model: Any, given: Mapping[str, Any]) -> None:
     plain = (numbers.Number, str)  # such as the batch size
     settings = sorted((name, repr(value)) for name, value in given.items() if isinstance(value, plain))
     digest.update(repr([settings, given.get("class_weight"), _settings(model)]).encode())
-    report("own-model", meant=not mentions_ranks(), step=0, same=digest.hexdigest())
+    report("own-model", meant=not mentions_ranks(), step=0, same=digest.hexdigest(), keras=backend)
 
 
 def _settings(model: Any) -> list[str]:

@@ -16,7 +16,7 @@ _MOST = 20_000_000
 
 def is_array(value: Any) -> bool:
     """Return whether the value has a shape of fixed sizes and a dtype, and is not a table."""
-    if isinstance(value, type) or hasattr(value, "columns"):
+    if isinstance(value, type) or hasattr(type(value), "columns"):  # reading a lazy table's may be slow
         return False
     return _shape(value) is not None and getattr(value, "dtype", None) is not None
 

@@ -102,7 +102,7 @@ def _kind(value: Any) -> str | None:
 
 
 def _is_frame(value: Any) -> bool:
-    return hasattr(value, "columns") and hasattr(type(value), "_repr_html_")
+    return hasattr(type(value), "columns") and hasattr(type(value), "_repr_html_")
 
 
 def _is_image(value: Any) -> bool:

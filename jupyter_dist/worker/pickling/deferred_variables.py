@@ -17,7 +17,7 @@ from .. import foreign_names, pickling
 from ..patching import wrap
 from ..tf_config import task
 
-__all__ = ["add", "expect_strategy", "patch", "patch_collective", "start_tensorflow", "wait"]
+__all__ = ["add", "expect_strategy", "key", "patch", "patch_collective", "start_tensorflow", "wait"]
 
 _waiting: list[Callable[[], Any]] = []
 _values: dict[int, tuple[Any, Any]] = {}
@@ -37,7 +37,7 @@ def add(obj: Any) -> None:
         # Keras uses the missing variables as keys. Until they exist, each index is its own key.
         values["_trainable_variables_indices"] = {i: i for i, _ in enumerate(values["_trainable_variables"])}
         if not pickling.on_rank():
-            _key(obj)
+            key(obj)
     if pickling.on_rank() and (hasattr(obj, "_var_key") or "_distribute_strategy" in values):
         _remember(obj)
 
@@ -74,7 +74,7 @@ def _first_use(variable: Any, name: str) -> Any:
         for waiting, value in _settle():
             waiting._initialize(value)
     for obj in _alive():
-        _key(obj)
+        key(obj)
     return vars(variable)["_value"]
 
 
@@ -88,7 +88,8 @@ def _alive() -> list[Any]:
     return [obj for obj in (reference() for reference in _waiting) if obj is not None]
 
 
-def _key(obj: Any) -> None:
+def key(obj: Any) -> None:
+    """Set an optimizer's table of variables, whose keys depend on the process; ignore other objects."""
     if hasattr(obj, "_var_key"):
         known = {obj._var_key(variable): i for i, variable in enumerate(obj._trainable_variables)}
         vars(obj)["_trainable_variables_indices"] = known
@@ -200,4 +201,4 @@ def _move(found: list[Any], strategy: Any, scope: Any) -> None:
     for obj in found:
         for name in {"_distribute_strategy", "_distribution_strategy"} & vars(obj).keys():
             vars(obj)[name] = strategy
-        _key(obj)
+        key(obj)

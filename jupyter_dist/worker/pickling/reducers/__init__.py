@@ -97,6 +97,7 @@ KINDS: dict[str, str] = {
     "tqdm.std.tqdm": "output_writers",
     "logging.Handler": "output_writers",
     "loguru._handler.Handler": "output_writers",
+    "keras.src.backend.torch.layer.TorchLayer": "keras",  # a Module, too
     "torch.nn.modules.module.Module": "torch_compile",
     **{f"torch.{name}": "torch_groups" for name in _TORCH_GROUPS},
     "torch.optim.optimizer.Optimizer": "torch_training",

@@ -4,7 +4,7 @@ Keras pickles its objects by their configuration. That needs `get_config`, does 
 notebook, and omits attributes that were set later. This reducer pickles an object like any other Python
 object. So its weights, its slots, the arguments of `compile` and shared objects are the same on the rank.
 Only the parts that belong to one process are rebuilt: variables of TensorFlow, compiled functions, tables
-keyed by `id`.
+keyed by `id`. With torch, a layer is also a module, whose parameters are the variables' values.
 """
 
 from __future__ import annotations
@@ -36,17 +36,11 @@ _WITH_TABLES = ("index_lookup", "string_lookup", "integer_lookup", "text_vectori
 
 
 def reduce(obj: Any, note: Any) -> Any:
-    """Reduce an object, as the package's docstring defines.
-
-    With another backend than TensorFlow, Keras pickles it.
-    """
-    core = sys.modules.get("keras.src.backend.tensorflow.core")
-    if core is None or not issubclass(sys.modules["keras.src.backend"].Variable, core.Variable):
-        return NotImplemented
-    kind = type(obj)
-    if issubclass(kind, core.Variable):
-        return _reduce_variable(obj)
-    if issubclass(kind, core.KerasTensor):
+    """Reduce an object, as the package's docstring defines."""
+    kind, backend = type(obj), sys.modules["keras.src.backend"]
+    if issubclass(kind, backend.Variable):
+        return _reduce_variable(obj) if _with_tensorflow() else (_new, (kind,), vars(obj))
+    if issubclass(kind, backend.KerasTensor):
         return _reduce_tensor(obj)
     if kind.__name__ == "Node":
         call = (obj.operation, obj.arguments.args, obj.arguments.kwargs)
@@ -65,6 +59,12 @@ def reduce(obj: Any, note: Any) -> Any:
         if isinstance(obj, plain):
             return _new, (kind,), (plain(obj), vars(obj)["tracker"]), None, None, restore
     return _reduce_saveable(obj, note)
+
+
+def _with_tensorflow() -> bool:
+    """Return whether Keras computes with TensorFlow, and not with torch or JAX."""
+    core = sys.modules.get("keras.src.backend.tensorflow.core")
+    return core is not None and issubclass(sys.modules["keras.src.backend"].Variable, core.Variable)
 
 
 def _is_keras(test: Any) -> bool:
@@ -120,7 +120,8 @@ def _reduce_saveable(obj: Any, note: Any) -> Any:
     # The calls are pickled first, from the inputs on. Following tensors back from the outputs would nest too
     # deeply.
     graph = _graph(obj) if "_nodes_by_depth" in values else None
-    return _new, (kind,), (graph, state), None, None, _restore_saveable
+    restore = _restore_saveable if _with_tensorflow() else _restore_at_once
+    return _new, (kind,), (graph, state), None, None, restore
 
 
 def _reduce_with_tables(obj: Any, kind: Any, values: dict[str, Any]) -> Any:
@@ -241,7 +242,17 @@ def _restore_set(obj: Any, state: tuple[set[Any], Any]) -> None:
 
 
 def _restore_saveable(obj: Any, state: tuple[Any, dict[str, Any]]) -> None:
-    graph, attributes = state
+    _restore(obj, *state)
+    deferred_variables.add(obj)
+
+
+def _restore_at_once(obj: Any, state: tuple[Any, dict[str, Any]]) -> None:
+    """Restore an object of Keras with torch or JAX, whose variables are there already."""
+    _restore(obj, *state)
+    deferred_variables.key(obj)
+
+
+def _restore(obj: Any, graph: Any, attributes: dict[str, Any]) -> None:
     values = vars(obj)
     values.update(attributes)
     if "name" in attributes:
@@ -250,7 +261,6 @@ def _restore_saveable(obj: Any, state: tuple[Any, dict[str, Any]]) -> None:
         _count(attributes["_tracker"])
     if graph is not None:
         _restore_graph(obj, *graph)
-    deferred_variables.add(obj)
 
 
 def _restore_functions(layer: Any, functions: dict[str, Any]) -> None:
