@@ -57,14 +57,17 @@ def _set_up(name: str, settings: Mapping[str, Any], load: Callable[[Any], Any]) 
         logger.setLevel(about["level"])
         logger.propagate = about["propagate"]
         logger.disabled = about["disabled"]
-    still = {_looks(handler): handler for handler in earlier}
-    given = [still.get(_looks(handler), handler) for handler in sent]
+    left, given = list(earlier), []
+    for handler in sent:
+        same = next((known for known in left if _looks(known) == _looks(handler)), handler)
+        if same is not handler:
+            left.remove(same)
+        given.append(same)
     _given[name] = about, given
     # A module beside the notebook makes its own handler when it is imported.
     there = [_looks(handler) for handler in logger.handlers if handler not in earlier]
-    for handler in earlier:
-        if handler not in given:
-            logger.removeHandler(handler)
+    for handler in left:
+        logger.removeHandler(handler)
     for handler in given:
         if handler not in earlier and _looks(handler) not in there:
             logger.addHandler(handler)

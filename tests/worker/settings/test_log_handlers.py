@@ -98,6 +98,11 @@ def test_a_sessions_handlers_follow_the_notebooks(kernel: Any) -> None:
         assert told(look) == ["True True", "a", "a"]
         kernel.run("logging.getLogger('other').setLevel(10)")
         assert told(look) == ["True True", "a", "a"]
+        kernel.run("log.addHandler(Own(sys.stdout))")
+        assert told("log.info('a')") == ["a", "a", "a"]
+        kernel.run("logging.getLogger('other').setLevel(20)")
+        assert told("log.info('a')") == ["a", "a", "a"]
+        kernel.run("log.handlers.pop()")
         kernel.run("plain.setFormatter(logging.Formatter('%(message)s!'))")
         assert told("log.info('a')") == ["a", "a!"]
         assert told("log.setLevel(0); logging.disable(5); log.addHandler(Own(sys.stdout))") == []

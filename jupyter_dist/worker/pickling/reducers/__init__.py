@@ -92,10 +92,10 @@ KINDS: dict[str, str] = {
     "builtins.dict_keys": "stdlib",
     "builtins.dict_values": "stdlib",
     "builtins.dict_items": "stdlib",
+    "logging.Handler": "stdlib",
     "numpy.lib.npyio.NpzFile": "stdlib",
     "torch.utils.tensorboard.writer.SummaryWriter": "output_writers",
     "tqdm.std.tqdm": "output_writers",
-    "logging.Handler": "output_writers",
     "loguru._handler.Handler": "output_writers",
     "keras.src.backend.torch.layer.TorchLayer": "keras",  # a Module, too
     "torch.nn.modules.module.Module": "torch_compile",

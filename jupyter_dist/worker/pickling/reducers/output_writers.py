@@ -1,16 +1,14 @@
-"""What writes the notebook's output: tqdm's bars, handlers of logging and loguru, torch's SummaryWriter.
+"""What writes the notebook's output: tqdm's bars, loguru's handlers, torch's SummaryWriter.
 
-Every rank draws its own bar with the same count, in its own log. A handler of logging has a lock that is new
-in the processes that a rank forks, too. A handler of loguru writes without loguru's thread on a rank. Files
-that loguru writes stay the notebook's. A rank's SummaryWriter begins its own event file in the same folder
-with the first value that the rank adds, as the notebook's does after `close`.
+Every rank draws its own bar with the same count, in its own log. A handler of loguru writes without loguru's
+thread on a rank. Files that loguru writes stay the notebook's. A rank's SummaryWriter begins its own event
+file in the same folder with the first value that the rank adds, as the notebook's does after `close`.
 """
 
 from __future__ import annotations
 
 import atexit
 import importlib
-import logging
 from typing import Any
 
 from . import Note
@@ -28,9 +26,7 @@ def reduce(obj: Any, note: Note) -> Any:
     if hasattr(obj, "add_scalar"):
         note(f"each rank that adds values writes an event file of its own to {obj.log_dir}")
         return _summary_writer, (type(obj), {**vars(obj), "file_writer": None, "all_writers": None})
-    if isinstance(obj, logging.Handler):
-        return _reduce_handler(obj)
-    return _reduce_bar(obj, note) if hasattr(obj, "set_postfix_str") else _reduce_loguru_handler(obj, note)
+    return _reduce_bar(obj, note) if hasattr(obj, "set_postfix_str") else _reduce_handler(obj, note)
 
 
 def _reduce_bar(obj: Any, note: Note) -> Any:
@@ -46,14 +42,7 @@ def _reduce_bar(obj: Any, note: Note) -> Any:
     return _bar, (own.get("iterable"), options, getattr(obj, "postfix", None))
 
 
-def _reduce_handler(handler: Any) -> Any:
-    usual: Any = handler.__reduce_ex__(4)
-    if len(usual) != 5 or usual[1] != (type(handler),) or type(usual[2]) is not dict:
-        return NotImplemented  # its class has a way of its own
-    return _handler, usual[1], {name: value for name, value in usual[2].items() if name != "lock"}
-
-
-def _reduce_loguru_handler(handler: Any, note: Note) -> Any:
+def _reduce_handler(handler: Any, note: Note) -> Any:
     make, args, state, *_ = handler.__reduce_ex__(4)
     sink = handler._sink
     if type(sink).__module__ == "loguru._file_sink":
@@ -68,12 +57,6 @@ def _reduce_loguru_handler(handler: Any, note: Note) -> Any:
 
 
 # A pickle calls these when it is loaded. Their names are part of the format.
-
-
-def _handler(kind: type[logging.Handler]) -> logging.Handler:
-    handler = kind.__new__(kind)
-    handler.createLock()
-    return handler
 
 
 class NoFile:

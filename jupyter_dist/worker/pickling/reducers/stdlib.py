@@ -9,6 +9,7 @@ import contextlib
 import functools
 import inspect
 import io
+import logging
 import types
 from typing import Any
 
@@ -39,9 +40,18 @@ def reduce(obj: Any, note: Note) -> Any:
         return _dict_view, (_behind(obj.mapping), kind.__name__.removeprefix("dict_"))
     if kind.__name__ == "NpzFile" and obj.zip is not None:
         return _archive, (_bytes_of(obj.zip.fp), obj.allow_pickle, obj.pickle_kwargs)
+    if isinstance(obj, logging.Handler):
+        return _reduce_handler(obj)
     if kind is types.MappingProxyType and type(_behind(obj)) is dict:
         return types.MappingProxyType, (_behind(obj),)
     return NotImplemented
+
+
+def _reduce_handler(handler: Any) -> Any:
+    usual: Any = handler.__reduce_ex__(4)
+    if len(usual) != 5 or usual[1] != (type(handler),) or type(usual[2]) is not dict:
+        return NotImplemented  # its class has a way of its own
+    return _handler, usual[1], {name: value for name, value in usual[2].items() if name != "lock"}
 
 
 def _bytes_of(file: Any) -> bytes:
@@ -91,6 +101,12 @@ def _archive(data: bytes, allow_pickle: bool, options: dict[str, Any]) -> Any:
     import numpy
 
     return numpy.load(io.BytesIO(data), allow_pickle=allow_pickle, **options)
+
+
+def _handler(kind: type[logging.Handler]) -> logging.Handler:
+    handler = kind.__new__(kind)
+    handler.createLock()  # logging makes it anew in processes that a rank forks, too
+    return handler
 
 
 def _dict_view(mapping: dict[Any, Any], kind: str) -> Any:
