@@ -66,6 +66,11 @@ class DistMagics(Magics):
             if typed.help:
                 usage = "%%distribute [flags]"
                 return Message(help_text(usage, _ABOUT, flag_groups(typed.backend)))
+            if typed.rest and cell is None:
+                raise InputError(
+                    "%distribute, with one %, runs a line of code in a session only: %distribute --session "
+                    "CODE. Or write %%distribute, with two %, in the first line of a cell"
+                )
             if typed.rest:
                 raise InputError(
                     f"%%distribute does not accept the word {typed.rest[0]!r}. Flags begin with - or --"

@@ -213,6 +213,7 @@ class TestInTheShell:
         assert not own_folders.exists()
 
     def test_what_is_wrong_with_a_line_or_a_cell(self, shell: InteractiveShell, own_folders: Path) -> None:
+        assert "%distribute --session CODE" in fails(shell, "%distribute print(1)")
         assert "does not accept the word 'x'" in fails(shell, "%%distribute x\n1")
         for cell in ("\n", "  \n\n", "# only\n  # comments"):
             assert fails(shell, f"%%distribute\n{cell}\n").startswith("the cell is empty")

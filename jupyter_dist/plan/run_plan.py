@@ -122,7 +122,25 @@ def _unknown(name: str, common: Sequence[Flag], backend: Backend) -> InputError:
             f"{name} is a flag of the backend {other[0]!r}, but the backend here is "
             f"{backend.name!r}. Remove the flag, or write --backend {other[0]}"
         )
+    elsewhere = _ELSEWHERE.get(name.replace("_", "-"))
+    if elsewhere is not None:
+        return InputError(f"{name} is {elsewhere}")
     return unknown_flag(name, [n for flag in (*common, *flags_of(backend.options)) for n in flag.names])
+
+
+_RANKS = "-np here: the number of ranks"
+_TRIALS = "--max-jobs here: the number of trials"
+_AT_ONCE = "--parallel here: the number of trials at once"
+_ELSEWHERE = {
+    **dict.fromkeys(("--world-size", "--num-workers", "--num-processes", "--nproc", "--devices"), _RANKS),
+    **dict.fromkeys(("--trials", "--n-trials", "--num-trials", "--num-samples"), _TRIALS),
+    **dict.fromkeys(("--n-jobs", "--max-concurrent-trials", "--max-parallel-jobs"), _AT_ONCE),
+    **dict.fromkeys(("--direction", "--mode"), "a part of the objective here: --objective max:METRIC"),
+    "--targets": "--ranks here: --session --ranks 0,2-3",
+    "--noblock": "--detach here",
+    "-x": "--env here: --env NAME=VALUE",
+}
+"""What Accelerate, ipyparallel, mpirun, Optuna, Ray and torch call a flag of ours."""
 
 
 def _saved(given: Mapping[str, Any]) -> clusters.Cluster | None:
