@@ -33,14 +33,15 @@ def read_loggers(
     """
     manager = logging.root.manager
     found = []
-    for name, logger in [("", logging.root), *sorted(manager.loggerDict.items())]:
-        if not isinstance(logger, logging.Logger):
-            continue
+    changed = [
+        (name, logger)
+        for name, logger in [("", logging.root), *manager.loggerDict.items()]
+        if isinstance(logger, logging.Logger)
         # Nearly all loggers are as they were made, and a session's cell looks at all of them.
-        if not (logger.level or logger.handlers or not logger.propagate or logger.disabled):
-            continue
-        if name.partition(".")[0] in _SHELLS:
-            continue
+        and (logger.level or logger.handlers or not logger.propagate or logger.disabled)
+        and name.partition(".")[0] not in _SHELLS
+    ]
+    for name, logger in sorted(changed):
         home = _module_named(name)
         if home is None and name and logger.handlers:
             home = _keeper(logger)

@@ -47,7 +47,7 @@ def _fit(original: Callable[..., Any]) -> Callable[..., Any]:
 def _look(model: Any, given: Mapping[str, Any]) -> None:
     strategy = getattr(model, "distribute_strategy", None)
     backend = "tensorflow" if strategy is not None else sys.modules["keras"].config.backend()
-    if backend == "jax" or getattr(strategy, "cluster_resolver", None) is not None or _is_elsewhere():
+    if getattr(strategy, "cluster_resolver", None) is not None or _is_elsewhere():
         return  # the strategy, or JAX, may span the ranks
     horovod: Any = sys.modules.get("horovod.tensorflow")
     is_horovods = horovod is not None and horovod.is_initialized()

@@ -120,8 +120,7 @@ def _reduce_saveable(obj: Any, note: Any) -> Any:
     # The calls are pickled first, from the inputs on. Following tensors back from the outputs would nest too
     # deeply.
     graph = _graph(obj) if "_nodes_by_depth" in values else None
-    restore = _restore_saveable if _with_tensorflow() else _restore_at_once
-    return _new, (kind,), (graph, state), None, None, restore
+    return _new, (kind,), (graph, state), None, None, _restore_saveable
 
 
 def _reduce_with_tables(obj: Any, kind: Any, values: dict[str, Any]) -> Any:
@@ -242,17 +241,7 @@ def _restore_set(obj: Any, state: tuple[set[Any], Any]) -> None:
 
 
 def _restore_saveable(obj: Any, state: tuple[Any, dict[str, Any]]) -> None:
-    _restore(obj, *state)
-    deferred_variables.add(obj)
-
-
-def _restore_at_once(obj: Any, state: tuple[Any, dict[str, Any]]) -> None:
-    """Restore an object of Keras with torch or JAX, whose variables are there already."""
-    _restore(obj, *state)
-    deferred_variables.key(obj)
-
-
-def _restore(obj: Any, graph: Any, attributes: dict[str, Any]) -> None:
+    graph, attributes = state
     values = vars(obj)
     values.update(attributes)
     if "name" in attributes:
@@ -261,6 +250,10 @@ def _restore(obj: Any, graph: Any, attributes: dict[str, Any]) -> None:
         _count(attributes["_tracker"])
     if graph is not None:
         _restore_graph(obj, *graph)
+    if _with_tensorflow():
+        deferred_variables.add(obj)
+    else:  # variables of torch and JAX are there already
+        deferred_variables.key(obj)
 
 
 def _restore_functions(layer: Any, functions: dict[str, Any]) -> None:
