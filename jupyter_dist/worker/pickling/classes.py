@@ -13,10 +13,13 @@ from typing import Any
 
 from .. import foreign_names
 from . import annotation_values, cloudpickle_parts, generated_methods
+from .reducers import Refused
 from .unpickling import current, is_foreign
 
 __all__ = ["name_classes", "reduce_class"]
 
+_READS_BODY = {("msgspec", "StructMeta"), ("sqlalchemy", "DeclarativeAttributeIntercept")}
+"""Libraries and their metaclasses that make more of a class statement than the class has afterwards."""
 _OF_A_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_"}
 
 
@@ -24,7 +27,17 @@ def reduce_class(cls: Any, generated: dict[str, Any] | None = None) -> Any:
     """Reduce a class by value, as cloudpickle does, and add what cloudpickle omits.
 
     `generated`: what another Python needs for the methods that a library has generated.
+
+    Raises Refused.
     """
+    for kind in type(cls).__mro__:
+        library = kind.__module__.partition(".")[0]
+        if (library, kind.__name__) in _READS_BODY:
+            raise Refused(
+                f"a class that {library} makes from the text of its class statement, which a rank does not run",
+                "Write the class statement into a .py file beside the notebook and import the class from it, or "
+                "write it inside the cell.",
+            )
     generic = vars(cls).get("__pydantic_generic_metadata__")
     if isinstance(generic, dict) and isinstance(generic.get("origin"), type):
         # pydantic makes one class for each parametrisation of a model, and keeps the class as the model's.
