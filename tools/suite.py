@@ -30,8 +30,11 @@ from tests.tiers.last_green import (
 )
 from tests.tiers.pytest_plugin import Ending, endings
 
-CI_MINUTES = 55.0
-"""What CI may take, the core included. What does not fit is printed, and comes first the next time."""
+PLANNED_MINUTES = 50.0
+"""What CI plans, the core included. CI may take 55, and runs that had planned 55 took 57 and 58.
+
+What does not fit is printed, and comes first the next time.
+"""
 DEAREST = 30
 GREW_BY, LOOKED_AT_FROM_S = 1.2, 2.0
 
@@ -71,7 +74,7 @@ def _for_ci() -> list[groups.Group]:
     chosen = []
     for group in (*touched, *others[: -(-len(others) // 3)]):
         # A group that does not fit must not keep the shorter groups behind it from their turn.
-        if minutes + _minutes(group, green) > CI_MINUTES:
+        if minutes + _minutes(group, green) > PLANNED_MINUTES:
             continue
         minutes += _minutes(group, green)
         chosen.append(group)

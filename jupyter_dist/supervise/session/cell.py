@@ -141,6 +141,7 @@ class CellCaller:
             self._try_to_begin()
         except LaunchError:  # the attempt meets and reports it again
             pass
+        self.leave_cores()
 
     def leave_cores(self) -> None:
         """Leave the cores to the ranks, which have just received the cell: there may be too few for all."""

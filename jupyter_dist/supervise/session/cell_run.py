@@ -153,7 +153,6 @@ class CellRun:
         """Run the cell until all its ranks have ended it. Blocks. `finish` writes the end."""
         job, folder, writer = self.request.job, self.request.folder, self._waiting.writer
         requests = self._waiting.requests
-        self.caller.leave_cores()
         self._write_job()
         # The session's supervisor alone has the ranks: no other process can continue the cell.
         able = dataclasses.replace(declared(job.backend).capabilities, outlives=False, apart=False)
