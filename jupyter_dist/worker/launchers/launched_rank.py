@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from .. import layout
 from ..line_file import write_all
 from ..process_groups import reap
+from ..stack_signals import ALL_STACKS_SIGNAL, STACK_SIGNAL
 from . import srun_rank
 from .rank_folder import rank_folder
 from .torchrun_host import ROUND
@@ -91,6 +92,10 @@ def _tasks_per_node(environ: Mapping[str, str], node: str | None) -> str | None:
 def enter() -> None:
     """Fork the rank. The function returns only in the child. The parent remains the launcher's process."""
     environ = os.environ
+    # Somebody may ask for the stacks before the rank can answer. A launcher on another host starts its ranks
+    # with the usual action, which is the process's end.
+    for signum in (STACK_SIGNAL, ALL_STACKS_SIGNAL):
+        signal.signal(signum, signal.SIG_IGN)
     if environ[LAUNCHER] == "horovod":
         from . import horovodrun_rank
 

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,9 @@ class Place:
         self.folder: RunFolder = folder.create(root, folder.new_id(), 1)
         self.exit = self.folder.rank(0, 0).path / "exit.json"
 
-    def start(self, source: str, **env: str) -> subprocess.Popen[bytes]:
+    def start(
+        self, source: str, program: Sequence[str] = ("-m", "jupyter_dist.worker"), **env: str
+    ) -> subprocess.Popen[bytes]:
         payload = capture_cell(source, {}, label="In[1]", directory=Path.cwd())
         payload.write(self.folder.payload)
         said = {
@@ -152,7 +154,7 @@ class Place:
         }
         root = Path(container.__file__).parents[2]
         return subprocess.Popen(
-            [sys.executable, "-m", "jupyter_dist.worker"],
+            [sys.executable, *program],
             env={**os.environ, **said, **env},
             cwd=root,
             start_new_session=True,
@@ -226,6 +228,25 @@ finally:
     process.send_signal(signal.SIGTERM)
     assert wait_for_exit(process) == 143
     assert place.log() == "up\none\ntwo\nsaved\n"
+
+
+ASKED_EARLY = """
+import os, signal
+from jupyter_dist.worker.launchers import launched_rank
+from jupyter_dist.worker.stack_signals import ALL_STACKS_SIGNAL, STACK_SIGNAL
+both = STACK_SIGNAL, ALL_STACKS_SIGNAL
+for signum in both:
+    signal.signal(signum, signal.SIG_DFL)  # as sshd starts a process
+launched_rank.enter()
+for signum in both:
+    os.kill(os.getpid(), signum)
+os._exit(0)
+"""
+
+
+def test_a_rank_that_starts_outlives_the_question_for_its_stacks(place: Place) -> None:
+    assert wait_for_exit(place.start("1", ("-c", ASKED_EARLY))) == 0
+    assert place.said()["exit_code"] == 0
 
 
 STOPPED = """
