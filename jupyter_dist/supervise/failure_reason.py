@@ -9,11 +9,11 @@ import signal
 from ..folder import RunFolder
 from ..job import RankState, State
 from ..record.failures import parting
-from ..record.failures.failures import RankError, failures
+from ..record.failures.failures import RankError, failures, pruning
 from ..record.failures.gist import gist
 from ..text.format import signal_name
 
-__all__ = ["first_failed", "port_was_taken", "why", "why_again", "why_failed"]
+__all__ = ["first_failed", "port_was_taken", "was_pruned", "why", "why_again", "why_failed"]
 
 
 def first_failed(ranks: tuple[RankState, ...]) -> RankState | None:
@@ -73,6 +73,11 @@ _TAKEN = ("eaddrinuse", "address already in use", "could not start grpc server")
 """Error texts of torch, Python and TensorFlow if another process uses the port."""
 _HEAD_BYTES = 65_536
 """Upper limit of the events before the cell begins: a rank writes only a few."""
+
+
+def was_pruned(folder: RunFolder, attempt: int, ranks: tuple[RankState, ...]) -> bool:
+    """Return whether the cell has pruned its own trial. Ranks that start again would do the same."""
+    return pruning(failures(folder, attempt, ranks)) is not None
 
 
 def port_was_taken(folder: RunFolder, attempt: int, detail: str | None) -> bool:

@@ -43,7 +43,7 @@ from ..worker.process_groups import kill_group
 from .attempt import Attempt
 from .backend_calls import Caller, InProcess
 from .backend_process.client import BackendProcessClient
-from .failure_reason import port_was_taken
+from .failure_reason import port_was_taken, was_pruned
 from .guard import Guard
 from .requests import Requests
 from .retry import RetriedCall
@@ -182,7 +182,11 @@ class _Supervision:
         if retries < _PORT_RETRIES and port_was_taken(self._folder, attempt, outcome.detail):
             retries += 1
             why = f"a port was taken by another process; attempt {attempt + 1} takes others"
-        elif restarts < job.max_restarts and not able.own_restarts:
+        elif (
+            restarts < job.max_restarts
+            and not able.own_restarts
+            and not was_pruned(self._folder, attempt, self._writer.status.ranks)
+        ):
             restarts += 1
             why = f"{outcome.reason}; restart {restarts} of {job.max_restarts}"
         else:

@@ -23,7 +23,7 @@ from ..folder import RunFolder
 from ..job import Job, State, Status
 from ..launch import submission
 from ..record import reader, trials
-from ..record.failures.failures import failures, root_cause
+from ..record.failures.failures import failures, pruning
 from ..record.trials import FAILED, PRUNED, RUNNING, STOPPED, SUCCEEDED, Trial
 from ..search.spec import RANKS
 from ..text.format import count
@@ -370,8 +370,8 @@ class Tuning:
 
 def _pruned_by_cell(place: RunFolder, status: Status) -> str | None:
     """Return which rank has raised Optuna's TrialPruned, and its message; None if the trial has failed."""
-    error = root_cause(failures(place)) if status.state is State.FAILED else None
-    if error is None or error.around.get("pruned") is not True:
+    error = pruning(failures(place)) if status.state is State.FAILED else None
+    if error is None:
         return None
     return one_line(f"rank {error.rank} raised {error.type}: {error.message}".removesuffix(": "), 200)
 

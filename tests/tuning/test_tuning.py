@@ -265,7 +265,7 @@ def _fails(lr: float) -> None:
 
 
 def test_a_cell_prunes_its_own_trial_as_with_optuna() -> None:
-    run = start(_prunes, tune={"kind": ["good", "bad", "worse"]}, strategy="grid", np=2)
+    run = start(_prunes, tune={"kind": ["good", "bad", "worse"]}, strategy="grid", np=2, max_restarts=1)
     wait_for_end(run)
     table = run.trials
     assert table["state"].tolist() == ["succeeded", "pruned", "pruned"], story(run)
@@ -274,6 +274,7 @@ def test_a_cell_prunes_its_own_trial_as_with_optuna() -> None:
         "rank 1 raised _prunes.<locals>._Worse",
     ]
     assert run.state == "succeeded"
+    assert [reader.status(trial).restarts for trial in trials_of(run.folder)] == [0, 0, 0]
 
 
 def _prunes(kind: str) -> None:

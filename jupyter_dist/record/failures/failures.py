@@ -15,7 +15,7 @@ from .. import reader
 from . import stacks
 from .places import may_be_of_a_rank
 
-__all__ = ["RankError", "failures", "is_symptom", "root_cause", "traceback_of"]
+__all__ = ["RankError", "failures", "is_symptom", "pruning", "root_cause", "traceback_of"]
 
 # A rank reports one of these errors if another rank has ended. Any other failure is the root cause.
 _COLLATERAL = re.compile(
@@ -109,6 +109,12 @@ def traceback_of(folder: RunFolder, attempt: int, rank: int) -> str:
 def root_cause(errors: Sequence[RankError]) -> RankError | None:
     """Return the failure that others followed from. None if no rank failed by itself."""
     return errors[0] if errors and not errors[0].collateral else None
+
+
+def pruning(errors: Sequence[RankError]) -> RankError | None:
+    """Return the failure in which a cell has raised Optuna's TrialPruned. None if the cell has failed."""
+    cause = root_cause(errors)
+    return cause if cause is not None and cause.around.get("pruned") is True else None
 
 
 def is_symptom(error: RankError) -> bool:

@@ -34,9 +34,10 @@ def reduce_class(cls: Any, generated: dict[str, Any] | None = None) -> Any:
         library = kind.__module__.partition(".")[0]
         if (library, kind.__name__) in _READS_BODY:
             raise Refused(
-                f"a class that {library} makes from the text of its class statement, which a rank does not run",
-                "Write the class statement into a .py file beside the notebook and import the class from it, or "
-                "write it inside the cell.",
+                f"a class that {library} makes from the text of its class statement, which a rank does not "
+                "run",
+                "Write the class statement into a .py file beside the notebook and import the class from it, "
+                "or write it inside the cell.",
             )
     generic = vars(cls).get("__pydantic_generic_metadata__")
     if isinstance(generic, dict) and isinstance(generic.get("origin"), type):
