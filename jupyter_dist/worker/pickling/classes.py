@@ -36,7 +36,7 @@ def reduce_class(cls: Any, generated: dict[str, Any] | None = None) -> Any:
             raise Refused(
                 f"a class that {library} makes from the text of its class statement, which a rank does not "
                 "run",
-                "Write the class into a .py file beside the notebook and import it, or define it in the cell.",
+                "Write it into a .py file beside the notebook and import it, or define it inside the cell.",
             )
     generic = vars(cls).get("__pydantic_generic_metadata__")
     if isinstance(generic, dict) and isinstance(generic.get("origin"), type):

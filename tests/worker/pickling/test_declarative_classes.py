@@ -37,7 +37,7 @@ def test_are_refused_with_a_cure(notebook: Notebook, used: str, named: str) -> N
     notebook.cell(MODELS)
     first, second, *_ = notebook.error(used).split("\n")
     assert first.startswith(f"{named}: a class that sqlalchemy makes from the text of its class statement")
-    assert second.strip().startswith("Write the class into a .py file beside the notebook")
+    assert second.strip().startswith("Write it into a .py file beside the notebook")
 
 
 def test_stay_behind_where_no_code_names_them(notebook: Notebook) -> None:
