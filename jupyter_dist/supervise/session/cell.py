@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import select
@@ -136,11 +137,9 @@ class CellCaller:
         ranks = self._ranks
         if not ranks.processes.here or not ranks.ready(self.request.ranks):
             return
-        try:
+        with contextlib.suppress(LaunchError):  # the attempt meets and reports it again
             self._submit(0)
             self._try_to_begin()
-        except LaunchError:  # the attempt meets and reports it again
-            pass
         self.leave_cores()
 
     def leave_cores(self) -> None:
