@@ -1,4 +1,4 @@
-"""Objects of the standard library that contain a lock or a generator, or would change their type.
+"""Objects of the standard library that contain a lock or a generator, or would change.
 
 Also numpy's archive of arrays, which contains an open file.
 """
@@ -28,6 +28,8 @@ def reduce(obj: Any, note: Note) -> Any:
         return made, arguments, (function, args, keywords, own or None)
     if kind is functools.partialmethod:  # since Python 3.14 it cannot be made without its function
         return _partial_method, (obj.func, obj.args, obj.keywords)
+    if isinstance(obj, _METHODS):
+        return _reduce_method(obj)
     if isinstance(obj, contextlib._GeneratorContextManager):
         # As a decorator it makes a new generator for every call. The stored generator is only for `with`.
         if inspect.getgeneratorstate(obj.gen) == inspect.GEN_CREATED:
@@ -45,6 +47,28 @@ def reduce(obj: Any, note: Note) -> Any:
     if kind is types.MappingProxyType and type(_behind(obj)) is dict:
         return types.MappingProxyType, (_behind(obj),)
     return NotImplemented
+
+
+_METHODS = (property, classmethod, staticmethod)
+
+
+def _reduce_method(method: Any) -> Any:
+    """Reduce a property, a class method or a static method with its own class and its own attributes.
+
+    pandera marks the checks of a model with such attributes.
+    """
+    kind = type(method)
+    if any(vars(each).get("__slots__") for each in kind.__mro__):
+        return NotImplemented
+    base: Any = next(each for each in _METHODS if issubclass(kind, each))
+    arguments = (method.fget, method.fset, method.fdel) if base is property else (method.__func__,)
+    usual = vars(base(*arguments)) if base is not property else {}
+    own = {
+        name: value
+        for name, value in getattr(method, "__dict__", {}).items()
+        if usual.get(name, usual) is not value and not name.startswith("__annot")
+    }
+    return (_method, (kind, base, arguments), own or None) if own or kind is not base else NotImplemented
 
 
 def _reduce_handler(handler: Any) -> Any:
@@ -90,6 +114,12 @@ def _cached_property(function: Any, name: str | None) -> Any:
     made: Any = functools.cached_property(function)
     if name is not None:
         made.__set_name__(None, name)
+    return made
+
+
+def _method(kind: Any, base: Any, arguments: tuple[Any, ...]) -> Any:
+    made = base.__new__(kind)
+    base.__init__(made, *arguments)  # the class's own has run where the object was made
     return made
 
 
