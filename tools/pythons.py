@@ -53,6 +53,7 @@ FILES = [
         "worker/pickling/test_code_texts",
         "worker/pickling/test_exceptions",
         "worker/pickling/test_library_names",
+        "worker/pickling/test_methods",
         "worker/pickling/test_other_pythons",
         "worker/pickling/test_source_index",
         "worker/rank/test_child_processes",
