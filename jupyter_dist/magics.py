@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -87,7 +86,7 @@ class DistMagics(Magics):
         if kept is None:
             plan = make_plan(given)
         source = "\n" + cell  # the magic's line, so that line numbers in tracebacks match the editor
-        origin = dataclasses.replace(start.origin_in(shell), line=line.strip())
+        origin = start.origin_in(shell, line.strip())
         if plan.run.dry_run:
             if plan.run.session is not None:
                 return start.describe_in_session(source, shell.user_ns, plan, origin, given)

@@ -47,8 +47,8 @@ def current_shell() -> Any:
     return None if ipython is None else ipython.get_ipython()
 
 
-def origin_in(shell: Any) -> Origin:
-    """Return the origin of the cell that runs now."""
+def origin_in(shell: Any, line: str | None = None) -> Origin:
+    """Return the origin of the cell that runs now. `line`: see `Origin`."""
     notebook = _notebook(shell)
     directory = Path.cwd()
     if notebook is not None and os.path.isfile(notebook):
@@ -58,7 +58,8 @@ def origin_in(shell: Any) -> Origin:
     number = shell.execution_count
     if number not in numbers.values():
         number = max(1, number - 1)
-    return Origin(f"In[{number}]", directory, notebook, _Labels(numbers), shell.compile.flags, _arguments())
+    labels = _Labels(numbers)
+    return Origin(f"In[{number}]", directory, notebook, labels, shell.compile.flags, _arguments(), line=line)
 
 
 def _arguments() -> tuple[str, ...]:
