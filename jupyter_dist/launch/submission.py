@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import os
 import shutil
 import subprocess
@@ -171,7 +170,7 @@ def resume(place: RunFolder) -> bool:
 
 def _create(root: Path, request: Request, payload: Payload, prepared: Path | None) -> RunFolder:
     """Create the run's folder. `prepared`: a folder of `folder.prepare`, which is moved if it exists."""
-    existing = next(filter(os.path.exists, itertools.chain([root], root.parents)), root)
+    existing = next(filter(os.path.exists, (root, *root.parents)), root)
     free = shutil.disk_usage(existing).free
     # In addition to the payload, a run needs space for its state and for each rank's first lines.
     needed = payload.nbytes + 64_000 + 32_000 * request.world_size

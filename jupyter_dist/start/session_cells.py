@@ -261,8 +261,7 @@ def _plan_of(found: StoredSession, plan: Plan) -> Plan:
     for a cell that has none.
     """
     restart = plan.run.session_restart or found.about.get("restart")
-    if restart != plan.run.session_restart:
-        plan = dataclasses.replace(plan, run=plan.run.model_copy(update={"session_restart": restart}))
+    plan = dataclasses.replace(plan, run=plan.run.model_copy(update={"session_restart": restart}))
     own = plan.backend
     if not own.capabilities.exchanges and own.name == found.about["backend"]:
         fits = plan.world_size == found.world_size

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from . import layout, stacks_file
+from . import layout, stack_signals, stacks_file
 from .output import events
 from .stack_signals import ALL_STACKS_SIGNAL, STACK_SIGNAL
 
@@ -194,8 +194,9 @@ def ignore_requests() -> None:
 
     Such a signal would otherwise end a rank that has not begun.
     """
-    for signum in (signal.SIGINT, signal.SIGHUP, STACK_SIGNAL, ALL_STACKS_SIGNAL):
+    for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
+    stack_signals.ignore()
 
 
 def _signals() -> None:

@@ -17,7 +17,7 @@ import time
 
 from . import layout
 
-__all__ = ["ALL_STACKS_SIGNAL", "IN_C_SLEEP", "NOTE", "STACK_SIGNAL", "is_unanswered", "signal_for"]
+__all__ = ["ALL_STACKS_SIGNAL", "IN_C_SLEEP", "NOTE", "STACK_SIGNAL", "ignore", "is_unanswered", "signal_for"]
 
 STACK_SIGNAL: int = getattr(signal, "SIGRTMIN", signal.SIGUSR2) + (7 if hasattr(signal, "SIGRTMIN") else 0)
 """The signal that makes a rank write its stacks.
@@ -38,6 +38,15 @@ _TAIL = 1 << 16
 _NANOSLEEP, _CLOCK_NANOSLEEP = {"x86_64": (35, 230), "aarch64": (101, 115)}.get(platform.machine(), (-1, -1))
 _ABSOLUTE = 1
 """TIMER_ABSTIME: Python sleeps until a time, and sleeps again after a signal. `sleep` of C does not."""
+
+
+def ignore() -> None:
+    """Ignore these signals in this process, and in ranks that it starts until they set handlers.
+
+    Somebody may ask for the stacks before a rank can answer, and the usual action is the process's end.
+    """
+    for signum in (STACK_SIGNAL, ALL_STACKS_SIGNAL):
+        signal.signal(signum, signal.SIG_IGN)
 
 
 def signal_for(pid: int) -> int:

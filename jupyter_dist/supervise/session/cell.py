@@ -130,7 +130,7 @@ class CellCaller:
         return call
 
     def begin_at_once(self) -> None:
-        """Send the cell to its ranks, if they are on this machine and the cell has to wait for nothing.
+        """Send the cell to its ranks and leave the cores to them, if they are here and nothing is in the way.
 
         The attempt's `submit` and `poll` do the rest.
         """

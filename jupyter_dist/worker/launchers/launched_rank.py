@@ -18,10 +18,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .. import layout
+from .. import layout, stack_signals
 from ..line_file import write_all
 from ..process_groups import reap
-from ..stack_signals import ALL_STACKS_SIGNAL, STACK_SIGNAL
 from . import srun_rank
 from .rank_folder import rank_folder
 from .torchrun_host import ROUND
@@ -92,10 +91,7 @@ def _tasks_per_node(environ: Mapping[str, str], node: str | None) -> str | None:
 def enter() -> None:
     """Fork the rank. The function returns only in the child. The parent remains the launcher's process."""
     environ = os.environ
-    # Somebody may ask for the stacks before the rank can answer. A launcher on another host starts its ranks
-    # with the usual action, which is the process's end.
-    for signum in (STACK_SIGNAL, ALL_STACKS_SIGNAL):
-        signal.signal(signum, signal.SIG_IGN)
+    stack_signals.ignore()  # a rank on another host has the usual action, because sshd has started it
     if environ[LAUNCHER] == "horovod":
         from . import horovodrun_rank
 

@@ -62,10 +62,11 @@ def _reduce_method(method: Any) -> Any:
         return NotImplemented
     base: Any = next(each for each in _METHODS if issubclass(kind, each))
     arguments = (method.fget, method.fset, method.fdel) if base is property else (method.__func__,)
-    usual = vars(base(*arguments)) if base is not property else {}
+    usual = getattr(base(*arguments), "__dict__", {})
     own = {
         name: value
         for name, value in getattr(method, "__dict__", {}).items()
+        # Since Python 3.14, annotations are kept there once somebody has read them.
         if usual.get(name, usual) is not value and not name.startswith("__annot")
     }
     return (_method, (kind, base, arguments), own or None) if own or kind is not base else NotImplemented
