@@ -8,6 +8,8 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, LaunchError
@@ -20,10 +22,10 @@ from ..worker.session import channel, place
 from .session_connections import OPEN
 
 __all__ = [
+    "Delivery",
     "NamesChanged",
     "ask",
     "close",
-    "deliver",
     "existing",
     "is_open",
     "kill",
@@ -133,20 +135,31 @@ def _refuse_elsewhere(session: StoredSession) -> None:
         )
 
 
-def deliver(
-    session: StoredSession, more: Mapping[str, Any]
-) -> Callable[[RunFolder, Mapping[str, Any]], None]:
-    """Return the function that hands a cell to the session. It raises LaunchError and NamesChanged."""
+@dataclass(frozen=True)
+class Delivery:
+    """The delivery of a cell to a session. `more`: what the supervisor needs besides the job."""
 
-    def send(place: RunFolder, job: Mapping[str, Any]) -> None:
-        whose = {"session": session.about["id"], "folder": str(place.path), "job": job}
+    session: StoredSession
+    more: Mapping[str, Any]
+
+    @property
+    def runs_root(self) -> Path:
+        return self.session.path.parent.parent
+
+    @property
+    def next_folder(self) -> Path:
+        """Return a folder for the cell's run, which the supervisor has probably made."""
+        return self.session.path / place.NEXT
+
+    def send(self, folder: RunFolder, job: Mapping[str, Any]) -> None:
+        """Hand the cell over. The supervisor writes the job. Raises LaunchError and NamesChanged."""
+        session = self.session
+        whose = {"session": session.about["id"], "folder": str(folder.path), "job": job}
         if not session.about.get("takes_jobs"):  # another version of jupyter-dist has started the session
-            write_json(place.job, job)
-        answer = ask(session, {"ask": "cell", **whose, **more})
+            write_json(folder.job, job)
+        answer = ask(session, {"ask": "cell", **whose, **self.more})
         if answer.get("changed"):
             raise NamesChanged(f"the names of the session {session.name!r} have changed")
-
-    return send
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ from ..record import reader, run_labels
 from ..search.spec import Search
 from ..worker import keras
 from ..worker.file_locks import locked
-from ..worker.session import place as session_place
 from . import template
+from .session_link import Delivery
 
 __all__ = ["Request", "dry_run", "launch", "launch_watch", "remove_on_failure", "resume", "start_supervisor"]
 
@@ -64,32 +64,30 @@ def dry_run(request: Request) -> dict[str, Any]:
 def launch(
     request: Request,
     payload: Payload,
-    deliver: Callable[[RunFolder, Mapping[str, Any]], None] | None = None,
+    delivery: Delivery | None = None,
 ) -> RunFolder:
     """Start a run. Returns as soon as its supervisor is starting.
 
-    `deliver`: hands the folder and the job to a supervisor that runs already, which writes the job. By
-    default a new one starts.
+    `delivery`: to the session whose cell this is. By default a new supervisor starts.
 
     Raises LaunchError if the disk is full or read-only, or if the supervisor does not start. The folder is
     removed then, and nothing is left running. An interrupt also removes the folder, unless the supervisor may
     have started. Then the run stays, and ends.
     """
-    root = folder.runs_root()
-    prepared = None
-    if deliver is not None and request.session is not None and request.session["ranks"] is None:
-        prepared = session_place.sessions_root(root) / request.session["name"] / session_place.NEXT
+    root = folder.runs_root() if delivery is None else delivery.runs_root
+    of_all_ranks = request.session is not None and request.session["ranks"] is None
+    prepared = delivery.next_folder if delivery is not None and of_all_ranks else None
     place = _create(root, request, payload, prepared)
     # If this process is killed while it writes, the lock is free, and `clean` removes the folder.
     with remove_on_failure(place, BaseException), locked(place.resume_lock):
         job = _write(place, request, payload)
-        if deliver is None:
+        if delivery is None:
             # The job is written last, because a folder with a job counts as a run.
             folder.write_json(place.job, job)
     try:
         with remove_on_failure(place, DistError):
-            if deliver is not None:
-                deliver(place, job)
+            if delivery is not None:
+                delivery.send(place, job)
                 return place
             # A tuning run's environment also has the secrets of its trials.
             inherited = backends.extensions_of(backends.declared(request.backend)).inherited
@@ -103,7 +101,7 @@ def launch(
         raise
     except BaseException:
         # An interrupt. A kill would end the ranks of a session, with all that they have.
-        place.request("kill" if deliver is None else "interrupt")
+        place.request("kill" if delivery is None else "interrupt")
         raise
     return place
 
@@ -170,7 +168,9 @@ def resume(place: RunFolder) -> bool:
 
 def _create(root: Path, request: Request, payload: Payload, prepared: Path | None) -> RunFolder:
     """Create the run's folder. `prepared`: a folder of `folder.prepare`, which is moved if it exists."""
-    existing = next(filter(os.path.exists, (root, *root.parents)), root)
+    existing = root
+    while not os.path.exists(existing) and existing != existing.parent:
+        existing = existing.parent
     free = shutil.disk_usage(existing).free
     # In addition to the payload, a run needs space for its state and for each rank's first lines.
     needed = payload.nbytes + 64_000 + 32_000 * request.world_size

@@ -14,8 +14,8 @@ from ..backends import extensions_of
 from ..capture import notebook_history, payload_builder, payload_size
 from ..capture.session.choice import Choice
 from ..errors import InputError
-from ..folder import RunFolder
 from ..launch import provenance, submission
+from ..launch.session_link import Delivery
 from ..plan.rerun_flags import flags_to_keep
 from ..plan.run_plan import Plan
 from ..showing import display
@@ -72,11 +72,11 @@ def launch_payload(
     source: str,
     origin: Origin,
     session: Mapping[str, Any],
-    deliver: Callable[[RunFolder, Mapping[str, Any]], None] | None,
+    delivery: Delivery | None,
 ) -> Run:
-    """Start the run of a session's cell. `session`: see `Job.session`. `deliver`: see `submission.launch`."""
+    """Start the run of a session's cell. For `session` see `Job`, for `delivery` see `submission.launch`."""
     request = dataclasses.replace(_request(plan, source, origin), session=session)
-    return _launch(payload, request, origin.directory, deliver)
+    return _launch(payload, request, origin.directory, delivery)
 
 
 def _for_trials(plan: Plan, payload: payload_builder.Payload | None = None) -> Plan:
@@ -256,7 +256,7 @@ def _launch(
     payload: payload_builder.Payload,
     request: submission.Request,
     directory: Path,
-    deliver: Callable[[RunFolder, Mapping[str, Any]], None] | None = None,
+    delivery: Delivery | None = None,
 ) -> Run:
     from ..showing.run import Run
 
@@ -270,7 +270,7 @@ def _launch(
     # Printed before the start, because a large payload takes a while.
     for note in notes:
         display.tell(f"note: {note}")
-    place = submission.launch(request, payload, deliver)
+    place = submission.launch(request, payload, delivery)
     provenance.note_down(place, directory, payload.imports)
     return remember(Run(place))
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import backends
@@ -112,10 +113,25 @@ def cell_in_session(
         if found is not None and origin.line is not None and not origin.argv:
             checked = session_plan.CheckedPlan(_plan_of(found, plan), given, found)
             session_plan.keep(origin.line, checked)
-    if found is not None:
-        session_link.wake(found, (source, f"<{origin.label}>", _source.cell_flags(origin.flags)))
     code = _of_cell(source, namespace, origin)
-    return _start(plan, given, origin, source.removeprefix("\n"), code, found)
+    if found is None:
+        return _start(plan, given, origin, source.removeprefix("\n"), code, None)
+    with _no_collection():
+        session_link.wake(found, (source, f"<{origin.label}>", _source.cell_flags(origin.flags)))
+        return _start(plan, given, origin, source.removeprefix("\n"), code, found)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python's garbage collector off. A collection takes as long as the capture of a small cell."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,9 +252,9 @@ def _send(
     if payload.nbytes > _LARGE and about.get("number") != _ask_about(found, plan).get("number"):
         raise session_link.NamesChanged  # before the payload is written
     more = {"sent": choice.sent, "seen": choice.seen, "together": choice.together, "needs": choice.needs}
-    deliver = session_link.deliver(found, {**more, "number": about.get("number")})
+    delivery = session_link.Delivery(found, {**more, "number": about.get("number")})
     facts = {**_facts(plan, None), "owned": sorted(payload.words.intersection(about["owned"]))}
-    run = launch_payload(payload, plan, source, origin, facts, deliver)
+    run = launch_payload(payload, plan, source, origin, facts, delivery)
     for note in choice.notes:  # not those of a cell that is chosen anew, because the names have changed
         display.tell(f"note: {note}")
     return run
@@ -261,7 +277,8 @@ def _plan_of(found: StoredSession, plan: Plan) -> Plan:
     for a cell that has none.
     """
     restart = plan.run.session_restart or found.about.get("restart")
-    plan = dataclasses.replace(plan, run=plan.run.model_copy(update={"session_restart": restart}))
+    if restart != plan.run.session_restart:
+        plan = dataclasses.replace(plan, run=plan.run.model_copy(update={"session_restart": restart}))
     own = plan.backend
     if not own.capabilities.exchanges and own.name == found.about["backend"]:
         fits = plan.world_size == found.world_size

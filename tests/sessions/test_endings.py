@@ -156,7 +156,7 @@ def test_a_cell_for_a_session_that_another_one_has_replaced_is_refused(notebook:
     notebook.plain("%dist close")
     run = notebook.cell("held = 2", "--session -np 1")
     with pytest.raises(LaunchError, match="was replaced meanwhile"):
-        session_link.deliver(earlier, {})(run.folder, run.job.to_json())
+        session_link.Delivery(earlier, {}).send(run.folder, run.job.to_json())
     assert notebook.results("held") == [2]
 
 

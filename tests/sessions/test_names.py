@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -319,6 +320,24 @@ def test_a_cell_uses_its_notebooks_value_if_another_cell_arrives_while_it_is_pre
         monkeypatch.setattr(submission, "launch", after_another)
         line = "--session --ranks 0" if how == "some ranks" else "--session"
         assert notebook.results("lr", line)[0] == 1, how
+
+
+def test_no_garbage_is_collected_while_a_cell_is_sent(notebook: Notebook) -> None:
+    notebook.plain(
+        "import gc\n"
+        "class Looks:\n"
+        "    def __reduce__(self): seen.append(gc.isenabled()); return int, ()\n"
+        "seen, looks = [], Looks()"
+    )
+    notebook.cell("pass", "--session -np 1")
+    try:
+        for on in (True, False):
+            (gc.enable if on else gc.disable)()
+            assert notebook.results("looks") == [0]
+            assert gc.isenabled() is on
+    finally:
+        gc.enable()
+    assert set(notebook.shell.user_ns["seen"]) == {False}
 
 
 def test_what_a_cell_imports_and_defines_stays(notebook: Notebook) -> None:
