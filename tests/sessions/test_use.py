@@ -173,6 +173,7 @@ def test_the_hint_on_a_name_that_only_other_ranks_have(notebook: Notebook) -> No
     assert "'zz' belongs to the ranks of the session main, and this rank lacks it" in error
     assert 'jupyter_dist.session("main")["zz"] = zz' in error
     assert "'never_made' is neither in the notebook" in str(notebook.fails("never_made"))
+    assert "import jupyter_dist as dist" in str(notebook.fails("dist.rank()"))
 
 
 def test_one_line_and_some_ranks(notebook: Notebook) -> None:

@@ -202,6 +202,13 @@ def test_a_function_of_a_script_that_needs_a_process_group(own_folders: Path) ->
     assert hint.startswith("call dist.init()")
 
 
+def test_a_wrong_import_of_our_functions(own_folders: Path) -> None:
+    made = RunMaker(own_folders, 1)
+    message = "cannot import name 'dist' from 'jupyter_dist' (/env/jupyter_dist/__init__.py)"
+    made.fail(0, "ImportError", message, f"Traceback …\nImportError: {message}\n")
+    assert hints_of(made.end(State.FAILED)) == ["write import jupyter_dist as dist"]
+
+
 def test_unions_of_types_have_a_hint_only_where_another_python_has_them(own_folders: Path) -> None:
     wrong = "unsupported operand type(s) for |: '{}' and '{}'"
     types = ["type", "types.GenericAlias", "_UnionGenericAlias", "_SpecialForm", "ABCMeta", "TypeVar"]

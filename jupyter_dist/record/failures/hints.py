@@ -83,6 +83,10 @@ _SIMPLE = (
         "Or, if it is an annotation, put from __future__ import annotations at the top of the cell",
     ),
     (
+        r"cannot import name 'dist' from 'jupyter_dist'",
+        "write import jupyter_dist as dist",
+    ),
+    (
         _NO_GROUP,
         "call dist.init() (import jupyter_dist as dist) before the first collective",
     ),
@@ -131,6 +135,7 @@ _UNSURE = (
     ),
 )
 """Pairs: a pattern, and an advice that is never certain, because other failures print the same text."""
+_API, _IMPORT_API = "dist", "import jupyter_dist as dist, in the notebook or in this cell"
 _PERHAPS = "perhaps "
 _LOG_LINES = 40
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'(?!: in this cell)")
@@ -256,6 +261,8 @@ def _unknown_in_session(name: str, session: Mapping[str, Any]) -> str:
             f"{name!r} belongs to the ranks of the session {own}, and this rank lacks it. Run the cell "
             f'that assigns it on all ranks, or send a value: jupyter_dist.session("{own}")["{name}"] = {name}'
         )
+    if name == _API:
+        return _IMPORT_API
     return (
         f"{name!r} is neither in the notebook nor on this rank of the session {session.get('name')}. If the "
         "rank is a fresh process, run the cell again that assigns it"
@@ -263,8 +270,8 @@ def _unknown_in_session(name: str, session: Mapping[str, Any]) -> str:
 
 
 def _unknown_name(name: str) -> str:
-    if name == "dist":
-        return "import jupyter_dist as dist, in the notebook or in this cell"
+    if name == _API:
+        return _IMPORT_API
     return (
         f"{name!r} is neither in the notebook nor made by this cell. What an earlier %%distribute cell made "
         "is gone with its ranks: import in the notebook, and take values from that run's results"
