@@ -9,7 +9,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, LaunchError
@@ -141,15 +140,6 @@ class Delivery:
 
     session: StoredSession
     more: Mapping[str, Any]
-
-    @property
-    def runs_root(self) -> Path:
-        return self.session.path.parent.parent
-
-    @property
-    def next_folder(self) -> Path:
-        """Return a folder for the cell's run, which the supervisor has probably made."""
-        return self.session.path / place.NEXT
 
     def send(self, folder: RunFolder, job: Mapping[str, Any]) -> None:
         """Hand the cell over. The supervisor writes the job. Raises LaunchError and NamesChanged."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ from ..record import reader, run_labels
 from ..search.spec import Search
 from ..worker import keras
 from ..worker.file_locks import locked
+from ..worker.session import place as session_place
 from . import template
 from .session_link import Delivery
 
@@ -74,10 +76,13 @@ def launch(
     removed then, and nothing is left running. An interrupt also removes the folder, unless the supervisor may
     have started. Then the run stays, and ends.
     """
-    root = folder.runs_root() if delivery is None else delivery.runs_root
-    of_all_ranks = request.session is not None and request.session["ranks"] is None
-    prepared = delivery.next_folder if delivery is not None and of_all_ranks else None
-    place = _create(root, request, payload, prepared)
+    if delivery is None:
+        place = _create(folder.runs_root(), request, payload, None)
+    else:
+        session = delivery.session.path
+        of_all_ranks = request.session is not None and request.session["ranks"] is None
+        prepared = session / session_place.NEXT if of_all_ranks else None
+        place = _create(session_place.runs_root(session), request, payload, prepared)
     # If this process is killed while it writes, the lock is free, and `clean` removes the folder.
     with remove_on_failure(place, BaseException), locked(place.resume_lock):
         job = _write(place, request, payload)
@@ -168,9 +173,7 @@ def resume(place: RunFolder) -> bool:
 
 def _create(root: Path, request: Request, payload: Payload, prepared: Path | None) -> RunFolder:
     """Create the run's folder. `prepared`: a folder of `folder.prepare`, which is moved if it exists."""
-    existing = root
-    while not os.path.exists(existing) and existing != existing.parent:
-        existing = existing.parent
+    existing = next(filter(os.path.exists, itertools.chain([root], root.parents)), root)
     free = shutil.disk_usage(existing).free
     # In addition to the payload, a run needs space for its state and for each rank's first lines.
     needed = payload.nbytes + 64_000 + 32_000 * request.world_size

@@ -124,14 +124,13 @@ def cell_in_session(
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
     """Keep Python's garbage collector off. A collection takes as long as the capture of a small cell."""
-    if not gc.isenabled():
-        yield
-        return
+    was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if was_on:
+            gc.enable()
 
 
 @dataclasses.dataclass(frozen=True)

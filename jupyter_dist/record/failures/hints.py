@@ -135,7 +135,6 @@ _UNSURE = (
     ),
 )
 """Pairs: a pattern, and an advice that is never certain, because other failures print the same text."""
-_API, _IMPORT_API = "dist", "import jupyter_dist as dist, in the notebook or in this cell"
 _PERHAPS = "perhaps "
 _LOG_LINES = 40
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'(?!: in this cell)")
@@ -183,7 +182,7 @@ def hints(error: RankError, job: Job, log: Sequence[str], unnamed: Mapping[str, 
         return [*found, unnamed_message(lacks, unnamed[lacks])][:3]
     in_cell = bool(error.frames) and _is_of_a_cell(error.frames[-1])
     if lacks and error.type == "NameError" and job.label.startswith("In[") and in_cell:
-        found.append(_unknown_name(lacks) if job.session is None else _unknown_in_session(lacks, job.session))
+        found.append(_unknown_name(lacks, job.session))
     spawned = _SPAWNED.search(f"{said}\n{log_text}")  # printed by the spawned process
     if _SPAWNED.match(error.message):
         found.append(
@@ -254,24 +253,21 @@ def _missing_name(error: RankError) -> str:
     return found[1]
 
 
-def _unknown_in_session(name: str, session: Mapping[str, Any]) -> str:
-    if name in session.get("owned", ()):
+def _unknown_name(name: str, session: Mapping[str, Any] | None) -> str:
+    """Return the advice on a name that a cell lacks. `session`: of the cell, if it has one."""
+    if session is not None and name in session.get("owned", ()):
         own = session.get("name")
         return (
             f"{name!r} belongs to the ranks of the session {own}, and this rank lacks it. Run the cell "
             f'that assigns it on all ranks, or send a value: jupyter_dist.session("{own}")["{name}"] = {name}'
         )
-    if name == _API:
-        return _IMPORT_API
-    return (
-        f"{name!r} is neither in the notebook nor on this rank of the session {session.get('name')}. If the "
-        "rank is a fresh process, run the cell again that assigns it"
-    )
-
-
-def _unknown_name(name: str) -> str:
-    if name == _API:
-        return _IMPORT_API
+    if name == "dist":
+        return "import jupyter_dist as dist, in the notebook or in this cell"
+    if session is not None:
+        return (
+            f"{name!r} is neither in the notebook nor on this rank of the session {session.get('name')}. If "
+            "the rank is a fresh process, run the cell again that assigns it"
+        )
     return (
         f"{name!r} is neither in the notebook nor made by this cell. What an earlier %%distribute cell made "
         "is gone with its ranks: import in the notebook, and take values from that run's results"

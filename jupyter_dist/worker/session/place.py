@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = ["is_name", "sessions_root"]
+__all__ = ["is_name", "runs_root", "sessions_root"]
 
 ABOUT = "session.json"
 NAMES = "names.json"
@@ -49,3 +49,8 @@ def is_name(text: str) -> bool:
 def sessions_root(runs: Path) -> Path:
     """Return the folder of all sessions. `runs`: the folder of all runs."""
     return runs / "sessions"
+
+
+def runs_root(session: Path) -> Path:
+    """Return the folder of all runs. `session`: the folder of a session."""
+    return session.parent.parent
