@@ -26,6 +26,7 @@ __all__ = [
     "environment",
     "hints",
     "hosts",
+    "is_set_for_ranks",
     "modules",
     "name_in_code",
     "patterns",
@@ -66,11 +67,16 @@ def environment(value: dict[str, str]) -> dict[str, str]:
             raise ValueError(
                 f"needs NAME=VALUE with a name of letters, digits and _, got the name {shown(name)}"
             )
-        if name in _SET_FOR_RANKS or name.startswith("JUPYTER_DIST_"):
+        if is_set_for_ranks(name):
             raise ValueError(f"cannot set {name}: jupyter-dist sets it on every rank. Use another name")
         if "\0" in text:
             raise ValueError(f"cannot set {name}: its value contains a NUL character. Remove that character")
     return value
+
+
+def is_set_for_ranks(name: str) -> bool:
+    """Return whether jupyter-dist sets an environment variable on every rank."""
+    return name in _SET_FOR_RANKS or name.startswith("JUPYTER_DIST_")
 
 
 def patterns(value: dict[str, str]) -> dict[str, str]:

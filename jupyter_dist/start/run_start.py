@@ -37,6 +37,7 @@ __all__ = [
     "start_call",
     "start_cell",
     "warn",
+    "warn_of_variables",
 ]
 
 _ALL_PARAMETERS = re.compile(r"\b(dist|jupyter_dist)\.parameters\(|\bimport .*\bparameters\b")
@@ -49,7 +50,7 @@ def start_cell(source: str, namespace: dict[str, Any], plan: Plan, origin: Origi
     """Start a run of a cell. Does not wait for the run. Raises DistError with nothing started."""
     payload = payload_of_cell(source, namespace, plan, origin)
     plan = _for_trials(plan, payload)
-    _warn_of_variables(namespace, plan)
+    warn_of_variables(namespace, plan)
     return _launch(payload, _request(plan, source.removeprefix("\n"), origin), origin.directory)
 
 
@@ -62,7 +63,7 @@ def start_call(
     """
     payload = payload_of_call(fn, args, kwargs, plan, origin)
     plan = _for_trials(plan)
-    _warn_of_variables(sys.modules["__main__"].__dict__, plan)
+    warn_of_variables(sys.modules["__main__"].__dict__, plan)
     return _launch(payload, _request(plan, getattr(fn, "__qualname__", repr(fn)), origin), origin.directory)
 
 
@@ -122,7 +123,7 @@ def _refuse_overwritten(source: str, names: Collection[str]) -> None:
                     )
 
 
-def _warn_of_variables(namespace: Mapping[str, Any], plan: Plan) -> None:
+def warn_of_variables(namespace: Mapping[str, Any], plan: Plan) -> None:
     """Warn of environment variables that the notebook has set and other hosts lack.
 
     Ranks of this machine inherit the notebook's environment. Other hosts have their own: pods, nodes of a

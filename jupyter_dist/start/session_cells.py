@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .. import backends
 from ..backends import Options
 from ..capture import source as _source
+from ..capture.session import environment
 from ..capture.session import names as session_names
 from ..capture.session.choice import Choice
 from ..errors import InputError, LaunchError
@@ -21,7 +22,15 @@ from ..record.sessions import StoredSession, find_session, known_names, take_end
 from ..showing import display
 from . import session_default, session_plan
 from .origin import Origin
-from .run_start import describe, is_here, launch_payload, payload_facts, payload_of_call, payload_of_cell
+from .run_start import (
+    describe,
+    is_here,
+    launch_payload,
+    payload_facts,
+    payload_of_call,
+    payload_of_cell,
+    warn_of_variables,
+)
 
 if TYPE_CHECKING:
     from ..showing.run import Run
@@ -115,6 +124,7 @@ def cell_in_session(
             session_plan.keep(origin.line, checked)
     code = _of_cell(source, namespace, origin)
     if found is None:
+        warn_of_variables(namespace, plan)
         return _start(plan, given, origin, source.removeprefix("\n"), code, None)
     with _no_collection():
         session_link.wake(found, (source, f"<{origin.label}>", _source.cell_flags(origin.flags)))
@@ -204,8 +214,10 @@ def call_in_session(
     def capture(plan: Plan, choice: Choice) -> Any:
         return payload_of_call(fn, args, kwargs, plan, origin, choice)
 
-    name = getattr(fn, "__qualname__", repr(fn))
-    return _start(plan, given, origin, name, _Code(choose, capture), check_session(plan, given))
+    found, name = check_session(plan, given), getattr(fn, "__qualname__", repr(fn))
+    if found is None:
+        warn_of_variables(main, plan)
+    return _start(plan, given, origin, name, _Code(choose, capture), found)
 
 
 def _start(
@@ -250,8 +262,15 @@ def _send(
     payload = code.capture(plan, choice)
     if payload.nbytes > _LARGE and about.get("number") != _ask_about(found, plan).get("number"):
         raise session_link.NamesChanged  # before the payload is written
-    more = {"sent": choice.sent, "seen": choice.seen, "together": choice.together, "needs": choice.needs}
-    delivery = session_link.Delivery(found, {**more, "number": about.get("number")})
+    more = {
+        "sent": choice.sent,
+        "seen": choice.seen,
+        "together": choice.together,
+        "needs": choice.needs,
+        "environ": environment.changed() if is_here(plan) else {},  # in no file: a value can be secret
+        "number": about.get("number"),
+    }
+    delivery = session_link.Delivery(found, more)
     facts = {**_facts(plan, None), "owned": sorted(payload.words.intersection(about["owned"]))}
     run = launch_payload(payload, plan, source, origin, facts, delivery)
     for note in choice.notes:  # not those of a cell that is chosen anew, because the names have changed

@@ -106,6 +106,19 @@ def test_a_session_waits_for_exit_handlers(notebook: Notebook, tmp_path: Path) -
     assert not spare.exists(), "the reserved space is free again"
 
 
+@pytest.mark.parametrize("late", ["0,1", "1"])
+def test_a_session_that_is_closed_while_ranks_start_does_not_wait_for_them(
+    notebook: Notebook, tmp_path: Path, late: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import os, time\nif os.environ.get('RANK', '-') in {late!r}:\n    time.sleep(1000)\n"
+    )
+    notebook.cell("1", f"--session -np 2 --detach --cold --env PYTHONPATH={tmp_path}")
+    log = session_folder("main") / "supervisor.log"
+    assert str(notebook.plain("%dist close")) == "closed the session main with 2 ranks"
+    assert "exit handlers" not in log.read_text()
+
+
 @pytest.mark.parametrize("how", ["close", "kill"])
 def test_processes_that_have_left_their_rank_end_with_the_session(
     notebook: Notebook, wait_for: Callable[..., Any], how: str

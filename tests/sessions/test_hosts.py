@@ -145,6 +145,20 @@ def test_a_dead_rank_is_replaced_on_its_host(hosts: Hosts, line: str, notebook: 
     assert notebook.results(BEGIN + SUM) == [2.0, 2.0]
 
 
+def test_hosts_keep_their_own_environment_and_directory(
+    line: str, notebook: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANTED", "")  # so that it is undone
+    monkeypatch.delenv("PLANTED")
+    look = "import os; os.environ.get('PLANTED'), os.getcwd()"
+    notebook.shell.run_cell("import os; os.environ['PLANTED'] = '1'", store_history=True)
+    before = notebook.results(look, line)
+    assert [variable for variable, _ in before] == [None, None]
+    assert "note: PLANTED: set in the notebook, but not on the other hosts" in notebook.printed
+    monkeypatch.chdir(tmp_path)
+    assert notebook.results(look) == before
+
+
 def test_a_lost_connection_is_made_again_in_the_middle_of_a_cell(
     hosts: Hosts, line: str, notebook: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,62 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import LaunchError
-from ...folder import RunFolder
 from ...job import Job, Poll, RankState, State
 from ...worker import layout
 from ..backend_calls import Call, failure_of
 from ..status_writer import log
+from .cell_request import Preparation, Request
 from .ranks import KeptRank, Ranks
 
-__all__ = ["CellCaller", "Preparation", "Request"]
+__all__ = ["CellCaller"]
 
 _CLOSE_LIMIT_S = 30.0
 _RANKS_FIRST_S = 0.002
 """How long the supervisor leaves the cores to the ranks when a cell begins, unless they have news."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """A cell that a kernel has sent."""
-
-    folder: RunFolder
-    job: Job
-    sent: Mapping[str, str]
-    """Digests of the names in its payload."""
-    together: tuple[tuple[str, ...], ...]
-    """Groups of names in its payload that share objects. They are replaced together or not at all."""
-    needs: frozenset[str]
-    """Names of the notebook that its code uses and its payload lacks, because the ranks had their values."""
-    ranks: tuple[int, ...]
-    restart: str = "rank"
-
-    @classmethod
-    def of(cls, folder: RunFolder, job: Job, world_size: int, message: Mapping[str, Any]) -> Request:
-        """Return the request in a kernel's message. `world_size`: of the session."""
-        assert job.session is not None
-        chosen = job.session.get("ranks")
-        return cls(
-            folder,
-            job,
-            sent={str(name): str(value) for name, value in message.get("sent", {}).items()},
-            together=tuple(tuple(map(str, group)) for group in message.get("together", ())),
-            needs=frozenset(message.get("needs", ())),
-            ranks=tuple(range(world_size)) if chosen is None else tuple(chosen),
-            restart=job.session.get("restart", "rank"),
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Preparation:
-    """What the ranks do before a cell."""
-
-    env: Mapping[str, str]
-    reopen: str | None = None
-    """The communicator of the process group that the ranks open."""
-    notes: tuple[str, ...] = ()
-    fresh: tuple[int, ...] = ()
-    """Ranks whose process replaces one that has ended. They call the functions of `on_start`."""
-    on_start: tuple[str, ...] = ()
 
 
 class CellCaller:
@@ -305,6 +261,8 @@ class CellCaller:
                     "JUPYTER_DIST_RUN": run,
                     "JUPYTER_DIST_RUN_ID": folder.id,
                 },
+                "environ": self.request.environ,
+                "cwd": self.request.job.cwd if processes.here else None,
                 "keep": sorted(own | self._has_already(self._ranks.all[rank])),
                 "reopen": first.reopen,
                 "tells": rank == self.request.ranks[0],

@@ -21,7 +21,8 @@ from ..requests import Requests
 from ..run_context import Outcome, RunContext
 from ..status_writer import StatusWriter, log
 from ..wakeup import Wakeup
-from .cell import CellCaller, Request
+from .cell import CellCaller
+from .cell_request import Request
 
 __all__ = ["CellRun", "Session", "Waiting"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...folder import write_json
 from ...worker.session import place
-from .cell import Request
+from .cell_request import Request
 from .ranks import Ranks
 
 __all__ = ["KnownNames"]

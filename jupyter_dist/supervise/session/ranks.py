@@ -63,6 +63,8 @@ class KeptRank:
     """Its names, with the types of their values."""
     uses: dict[str, list[str] | None] = field(default_factory=dict)
     """The global names that each of its names may read. See `worker.session.global_reads`."""
+    asked: bool = False
+    """Whether it was asked to end."""
     gpu_memory: int | None = None
     """The bytes that torch has reserved on its GPUs, after its last cell."""
     assigned: set[str] = field(default_factory=set)
@@ -180,11 +182,17 @@ class Ranks:
         """Return the payloads of the functions that fresh ones of these ranks call first."""
         return self.on_start if any(self.all[r].fresh and r in self.lost for r in ranks) else []
 
-    @property
-    def to_end(self) -> list[int]:
-        """Return the ranks that run, and can be asked to end."""
-        ranks = range(len(self.all))
-        return [rank for rank in ranks if self.all[rank].lives and self.processes.answers(rank)]
+    def ask_to_end(self) -> list[int]:
+        """Ask each rank once to end. Returns the ranks that were asked, still run and can be waited for.
+
+        A rank that still starts has nothing to end. It is asked if it connects before the last call.
+        """
+        connected = [kept for kept in self.all if kept.lives and kept.link is not None]
+        for kept in connected:
+            if not kept.asked:
+                kept.asked = True
+                self.send(kept.state.rank, {"do": "end"})
+        return [kept.state.rank for kept in connected if self.processes.answers(kept.state.rank)]
 
     def ready(self, ranks: Collection[int]) -> bool:
         """Return whether these ranks wait for a cell."""

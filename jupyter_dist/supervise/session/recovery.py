@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .cell import Preparation, Request
+from .cell_request import Preparation, Request
 from .ranks import Ranks
 
 __all__ = ["Recovery"]

@@ -30,7 +30,8 @@ from ...worker.session import place
 from ..guard import Guard
 from ..status_writer import free_room, keep_room, log, open_log
 from ..wakeup import Wakeup
-from .cell import CellCaller, Request
+from .cell import CellCaller
+from .cell_request import Request
 from .cell_run import CellRun, Waiting
 from .connections import Answers, Connections
 from .known_names import KnownNames
@@ -76,8 +77,7 @@ class Server:
         self._waiting: list[Waiting] = []
         self._answers = Answers()
         self._present: CellRun | None = None
-        self._idle_since = time.time()
-        self._beaten = 0.0
+        self._idle_since, self._beaten = time.time(), 0.0
         self._names = KnownNames(path, self._id, self.ranks, self._unfinished)
         self._next = NextFolder(path, job.world_size, here=self.ranks.processes.here)
         self.write()
@@ -349,16 +349,14 @@ class Server:
         for waiting in self._waiting:
             waiting.refuse(f"the session {self._name} has ended: {self._ending}", state)
         self._waiting = []
-        for rank in range(self.job.world_size):
-            self.ranks.send(rank, {"do": "end"})
         until = time.monotonic() + place.EXIT_LIMIT_S
-        while self.ranks.to_end and time.monotonic() < until:
+        while self.ranks.ask_to_end() and time.monotonic() < until:
             try:
                 self.turn(_TURN_S)
             except Exception:
                 log(traceback.format_exc())
                 break
-        for rank in self.ranks.to_end:
+        for rank in self.ranks.ask_to_end():
             log(f"rank {rank} has run exit handlers for {place.EXIT_LIMIT_S:g} s and is killed")
         released = self.ranks.end(self._connections.look)  # kernels get answers while a platform ends its job
         end_leftovers(self._id, *self._cells)

@@ -34,6 +34,7 @@ from ..stack_signals import ALL_STACKS_SIGNAL
 from . import channel, gloo_sockets, nccl_groups, process_group, thread_output
 from .global_reads import global_reads
 from .kept_names import KeptNames
+from .notebook_process import NotebookProcess
 
 __all__ = ["serve"]
 
@@ -158,6 +159,7 @@ class _Rank:
         self._link = link
         self._pid = os.getpid()
         self._names = KeptNames()
+        self._notebook = NotebookProcess()
         self._requests = _Requests()
         self._inbox = _Inbox(link, self._requests.signal)
         self._gpu_error: str | None = None
@@ -192,6 +194,7 @@ class _Rank:
                 boot.end(code, orderly=orderly)
 
     def _run(self, message: Mapping[str, Any]) -> tuple[int, bool]:
+        self._notebook.follow(message["environ"], message["cwd"])
         os.environ.update(message["env"])
         self._names.keep = message["keep"]
         code, orderly = 128 + 15, False

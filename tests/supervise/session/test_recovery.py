@@ -12,7 +12,8 @@ import pytest
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, Poll, RankState, State
 from jupyter_dist.supervise.session import cell
-from jupyter_dist.supervise.session.cell import CellCaller, Request
+from jupyter_dist.supervise.session.cell import CellCaller
+from jupyter_dist.supervise.session.cell_request import Request
 from jupyter_dist.supervise.session.ranks import Ranks
 from jupyter_dist.supervise.session.recovery import Recovery
 
@@ -28,7 +29,7 @@ def ranks(tmp_path: Path) -> Ranks:
 
 def request(tmp_path: Path, *ranks: int) -> Request:
     job = Job("id", "local", 2, 0.0, str(tmp_path), "python", "1")
-    return Request(RunFolder(tmp_path), job, {}, (), frozenset(), ranks)
+    return Request(RunFolder(tmp_path), job, {}, (), frozenset(), {}, ranks)
 
 
 def test_a_group_that_works_stays(ranks: Ranks, tmp_path: Path) -> None:
@@ -200,3 +201,19 @@ def test_a_name_belongs_to_the_ranks_while_one_of_them_has_it(ranks: Ranks) -> N
     assert ranks.owned() == set()
     assert ranks.sent([1]) == {"x": "digest"}
     assert ranks.sent([0, 1]) == {}
+
+
+def test_a_rank_that_connects_while_the_others_end_is_asked_to_end_too(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    links: list[Any] = [
+        SimpleNamespace(send=lambda message, rank=rank: told.append(rank)) for rank in range(2)
+    ]
+    for kept in ranks.all:
+        kept.state = RankState(kept.state.rank, State.RUNNING, 1)
+    ranks.all[0].link = links[0]
+    assert (ranks.ask_to_end(), told) == ([0], [0])
+    ranks.all[1].link = links[1]
+    assert (ranks.ask_to_end(), told) == ([0, 1], [0, 1])
+    assert (ranks.ask_to_end(), told) == ([0, 1], [0, 1])

@@ -191,9 +191,9 @@ FUNCTIONS = [
         " type('Late', (Root,), {}, key=2) and Root.known",
     ),
     (
-        "import types\ntable = {'a': 2}\nkeys, proxy = table.keys(), types.MappingProxyType(table)\n"
-        "raw = bytearray(b'abc')\nshown = memoryview(raw)",
-        "table.update(b=3), list(keys), proxy['b'], raw.__setitem__(0, 90), bytes(shown)",
+        "import types, struct\ntable = {'a': 2}\nkeys, proxy = table.keys(), types.MappingProxyType(table)\n"
+        "raw = bytearray(b'abc')\nshown = memoryview(raw)\nhead = struct.Struct('<hI')",
+        "table.update(b=3), list(keys), proxy['b'], raw.__setitem__(0, 90), bytes(shown), head.pack(1, 2)",
     ),
     (
         "import dataclasses, enum\nclass E(enum.Enum):\n  A = (1, 'x')\n  B = (2, 'y')\n  ALSO = (1, 'x')\n"

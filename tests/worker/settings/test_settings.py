@@ -500,7 +500,7 @@ def test_variables_that_other_hosts_do_not_get_are_named(
         options=types.SimpleNamespace(),
         backend=here,
     )
-    run_start._warn_of_variables({"In": cells}, plan)
+    run_start.warn_of_variables({"In": cells}, plan)
     said = capsys.readouterr().err
     assert (
         "MODE, TOKEN: set in the notebook, but not on the other hosts. To set them there, add "
@@ -508,16 +508,16 @@ def test_variables_that_other_hosts_do_not_get_are_named(
     )
     assert "secret" not in said
     plan.run.hosts = None
-    run_start._warn_of_variables({"In": cells}, plan)
+    run_start.warn_of_variables({"In": cells}, plan)
     assert capsys.readouterr().err == ""
     here.capabilities.visible = False  # as pods and the machines of a platform
     for place in (None, "local[2]"):
         plan.options = types.SimpleNamespace(master=place)
-        run_start._warn_of_variables({"In": cells}, plan)
+        run_start.warn_of_variables({"In": cells}, plan)
         assert capsys.readouterr().err == ""
     plan.options = types.SimpleNamespace(address="10.0.0.7:6379")
     cells = ["os.environ.update({'KEY_A': a, **more}, KEY_B=b)", "environ |= {'KEY_C': c}; x |= {'MODE': 1}"]
-    run_start._warn_of_variables({"In": cells}, plan)
+    run_start.warn_of_variables({"In": cells}, plan)
     assert "KEY_A, KEY_B, KEY_C: set in the notebook, but not on the other hosts" in capsys.readouterr().err
 
 

@@ -92,6 +92,7 @@ KINDS: dict[str, str] = {
     "contextlib._GeneratorContextManager": "stdlib",
     "builtins.memoryview": "stdlib",
     "builtins.mappingproxy": "stdlib",
+    "_struct.Struct": "stdlib",
     "builtins.dict_keys": "stdlib",
     "builtins.dict_values": "stdlib",
     "builtins.dict_items": "stdlib",

@@ -1,4 +1,4 @@
-"""Objects of the standard library that contain a lock or a generator, or would change.
+"""Objects of the standard library that contain a lock or a generator, would change, or cannot be pickled.
 
 Also numpy's archive of arrays, which contains an open file.
 """
@@ -10,6 +10,7 @@ import functools
 import inspect
 import io
 import logging
+import struct
 import types
 from typing import Any
 
@@ -44,6 +45,8 @@ def reduce(obj: Any, note: Note) -> Any:
         return _archive, (_bytes_of(obj.zip.fp), obj.allow_pickle, obj.pickle_kwargs)
     if isinstance(obj, logging.Handler):
         return _reduce_handler(obj)
+    if kind is struct.Struct:
+        return struct.Struct, (obj.format,)
     if kind is types.MappingProxyType and type(_behind(obj)) is dict:
         return types.MappingProxyType, (_behind(obj),)
     return NotImplemented
