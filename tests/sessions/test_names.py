@@ -284,6 +284,16 @@ def test_ranks_follow_the_notebooks_environment_and_directory(
     assert notebook.results(look) == [("c", "rank", home), ("c", "b", home)]  # rank 1 is a fresh process
 
 
+def test_a_module_that_both_have_imported_needs_no_note(notebook: Notebook) -> None:
+    notebook.cell("import math as m", "--session -np 1")
+    notebook.plain("import math as m")
+    assert notebook.results("m.__name__") == ["math"]
+    assert "have assigned" not in notebook.printed
+    notebook.plain("import cmath as m")
+    assert notebook.results("m.__name__") == ["math"]
+    assert "have assigned" in notebook.printed
+
+
 def test_a_deleted_name_comes_from_the_notebook_again(notebook: Notebook) -> None:
     notebook.plain("word = 'notebook'")
     assert notebook.results("word = 'rank'; word", "--session -np 2") == ["rank", "rank"]

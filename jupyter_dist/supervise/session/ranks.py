@@ -81,7 +81,8 @@ class KeptRank:
         return sorted(
             name
             for name, kind in self.names.items()
-            if name in self.assigned or (name in self.sent and kind.partition(",")[0] not in _UNCHANGEABLE)
+            if name in self.assigned
+            or (name in self.sent and kind.partition(" ")[0].rstrip(",") not in _UNCHANGEABLE)
         )
 
     @property

@@ -270,7 +270,10 @@ class KeptNames:
         return sorted(found)
 
     def kinds(self) -> dict[str, str]:
-        """Return all names of this rank with the types and sizes of their values: `list, 12 items`."""
+        """Return all names of this rank with the types and sizes of their values: `list, 12 items`.
+
+        Of a module, this is its name: `module math`.
+        """
         return {
             name: _described(value)
             for name, value in list(self.main.__dict__.items())
@@ -296,7 +299,7 @@ def _described(value: object) -> str:
     kind = type(value)
     told = kind.__name__[:_LONGEST_TYPE]
     with contextlib.suppress(Exception):  # a parameter of torch without data has no shape
-        told += _size_of(value)
+        told += f" {value.__name__}" if isinstance(value, types.ModuleType) else _size_of(value)
     return told[:_LONGEST_TYPE]
 
 
