@@ -23,7 +23,7 @@ from tests.rigs.launching import launch_cell, until
 PRELOADED = ["torch"]
 
 TRAIN = """
-import time
+import itertools, time
 import torch
 import torch.distributed as d
 import jupyter_dist as dist
@@ -32,8 +32,16 @@ torch.set_num_threads(1)
 dist.init()
 weight = torch.nn.Parameter(torch.ones(8))
 optimizer = torch.optim.SGD([weight], lr=0.01)
-while True:
-    time.sleep(0.02 if dist.rank() else 0.05)
+for step in itertools.count():
+    comes = dist.checkpoint_dir() / str(step)
+    time.sleep(0.02)
+    if dist.rank():
+        comes.touch()
+    else:  # it comes to each collective after rank 1
+        while not comes.exists():
+            time.sleep(0.001)
+        time.sleep(0.03)
+        comes.unlink()
     d.all_reduce(torch.ones(1000))
     weight.sum().backward()
     optimizer.step()
@@ -80,11 +88,12 @@ def test_all_ranks_are_in_one_file_and_by_one_clock(own_folders: Path, wait_for:
         assert any(one["name"] == "aten::sum" and one["pid"] == 1000 * rank for one in events)
     pairs = [collectives(events, rank) for rank in range(2)]
     assert min(map(len, pairs)) >= 7
-    # The fast rank waits in each collective until the slow one has come, so both end at the same time.
-    slow, fast = pairs
-    alone = [one for one in fast if not any(begin <= one[1] and one[0] <= end for begin, end in slow)]
-    assert len(alone) <= 1, (slow, fast)
-    assert sum(end - begin for begin, end in fast) > 2 * sum(end - begin for begin, end in slow)
+    # Rank 1 waits in each collective until rank 0 has come, so their times overlap.
+    late, early = pairs
+    met = [(mine[0], begin) for mine in early for begin, end in late if begin <= mine[1] and mine[0] <= end]
+    assert len(met) >= len(early) - 1, pairs
+    # A busy machine can hold up rank 1 right before a collective.
+    assert sum(came < other for came, other in met) > len(met) / 2, pairs
     # The view lists the file, and the log does not show the profiler's own lines.
     (listed,) = queries.run(run.id)["files"]
     assert listed["name"] == Path(found[1]).name

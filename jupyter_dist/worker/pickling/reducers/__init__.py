@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import struct
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -92,7 +93,7 @@ KINDS: dict[str, str] = {
     "contextlib._GeneratorContextManager": "stdlib",
     "builtins.memoryview": "stdlib",
     "builtins.mappingproxy": "stdlib",
-    "_struct.Struct": "stdlib",
+    f"{struct.Struct.__module__}.Struct": "stdlib",
     "builtins.dict_keys": "stdlib",
     "builtins.dict_values": "stdlib",
     "builtins.dict_items": "stdlib",
