@@ -260,9 +260,10 @@ def test_ranks_follow_the_notebooks_environment_and_directory(
     notebook: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the ranks of a run without a session, which inherit both."""
-    for name in ("PLANTED_BEFORE", "PLANTED_AFTER", "CUDA_VISIBLE_DEVICES"):
+    for name in ("PLANTED_BEFORE", "PLANTED_AFTER", "PLANTED_FLAG", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.setenv(name, "")  # so that it is undone
         monkeypatch.delenv(name)
+    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     (tmp_path / "data").mkdir()
     (tmp_path / "own").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -270,18 +271,21 @@ def test_ranks_follow_the_notebooks_environment_and_directory(
         "import os\nfrom pathlib import Path\n"
         "os.environ.get('PLANTED_BEFORE'), os.environ.get('PLANTED_AFTER'), Path.cwd().name"
     )
-    notebook.plain("import os; os.environ['PLANTED_BEFORE'] = 'a'")
+    notebook.plain("import os; os.environ.update(PLANTED_BEFORE='a', PLANTED_FLAG='notebook')")
     home = tmp_path.name
-    assert notebook.results(look, "--session -np 2") == [("a", None, home)] * 2
+    assert notebook.results(look, "--session -np 2 --env PLANTED_FLAG=ranks") == [("a", None, home)] * 2
     notebook.plain("os.environ.update(PLANTED_AFTER='b', CUDA_VISIBLE_DEVICES='7'); os.chdir('data')")
     assert notebook.results(look, "--session --ranks 0")[0] == ("a", "b", "data")
     assert notebook.results("os.environ.get('CUDA_VISIBLE_DEVICES') == '7'") == [False] * 2
+    assert notebook.results("os.environ['PLANTED_FLAG'], os.environ['MPLBACKEND']") == [("ranks", "Agg")] * 2
     # What a cell changes stays, until the notebook changes it, too.
     notebook.cell("os.environ['PLANTED_AFTER'] = 'rank'; os.chdir('../own')")
     assert notebook.results(look) == [("a", "rank", "own")] * 2
     notebook.fails(DIES.format(rank=1))
     notebook.plain(f"os.environ['PLANTED_BEFORE'] = 'c'; os.chdir({str(tmp_path)!r})")
     assert notebook.results(look) == [("c", "rank", home), ("c", "b", home)]  # rank 1 is a fresh process
+    notebook.plain("os.environ['PLANTED_BEFORE'] = 'a'")
+    assert [before for before, *_ in notebook.results(look)] == ["a", "a"]
 
 
 def test_a_module_that_both_have_imported_needs_no_note(notebook: Notebook) -> None:

@@ -9,6 +9,9 @@ from ...option_values import is_set_for_ranks
 
 __all__ = ["changed"]
 
+_OF_RANKS = ("CUDA_VISIBLE_DEVICES", "MPLBACKEND")
+"""Variables that ranks have with other values than the notebook, as `is_set_for_ranks`."""
+
 
 def changed() -> dict[str, str]:
     """Return the variables that this process has set since it began, without those that each rank has."""
@@ -16,7 +19,7 @@ def changed() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if before.get(name) != value and not is_set_for_ranks(name) and name != "CUDA_VISIBLE_DEVICES"
+        if before.get(name) != value and not is_set_for_ranks(name) and name not in _OF_RANKS
     }
 
 

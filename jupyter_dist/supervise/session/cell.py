@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import os
 import select
 import signal
 import time
@@ -261,7 +262,9 @@ class CellCaller:
                     "JUPYTER_DIST_RUN": run,
                     "JUPYTER_DIST_RUN_ID": folder.id,
                 },
-                "environ": self.request.environ,
+                "environ": {
+                    name: (value, os.environ.get(name)) for name, value in self.request.environ.items()
+                },
                 "cwd": self.request.job.cwd if processes.here else None,
                 "keep": sorted(own | self._has_already(self._ranks.all[rank])),
                 "reopen": first.reopen,

@@ -30,8 +30,8 @@ class Request:
     restart: str = "rank"
 
     @classmethod
-    def of(cls, folder: RunFolder, job: Job, world_size: int, message: Mapping[str, Any]) -> Request:
-        """Return the request in a kernel's message. `world_size`: of the session."""
+    def of(cls, folder: RunFolder, job: Job, session: Job, message: Mapping[str, Any]) -> Request:
+        """Return the request in a kernel's message. `session`: the job of the session's first cell."""
         assert job.session is not None
         chosen = job.session.get("ranks")
         return cls(
@@ -40,8 +40,12 @@ class Request:
             sent={str(name): str(value) for name, value in message.get("sent", {}).items()},
             together=tuple(tuple(map(str, group)) for group in message.get("together", ())),
             needs=frozenset(message.get("needs", ())),
-            environ=message.get("environ", {}),
-            ranks=tuple(range(world_size)) if chosen is None else tuple(chosen),
+            environ={
+                str(name): str(value)
+                for name, value in message.get("environ", {}).items()
+                if name not in session.env_names  # --env has set it for the ranks
+            },
+            ranks=tuple(range(session.world_size)) if chosen is None else tuple(chosen),
             restart=job.session.get("restart", "rank"),
         )
 

@@ -92,7 +92,7 @@ class Server:
         """Take a cell into the queue."""
         self._cells.add(folder.id)
         self._names.see(job.notebook, message.get("seen", {}))
-        request = Request.of(folder, job, self.job.world_size, message)
+        request = Request.of(folder, job, self.job, message)
         fileno, recovery = self._connections.fileno(), self._recovery
         caller = CellCaller(request, self.ranks, self.look, fileno, recovery.to_close, recovery.prepare)
         before = self._unfinished()
