@@ -124,7 +124,6 @@ def cell_in_session(
             session_plan.keep(origin.line, checked)
     code = _of_cell(source, namespace, origin)
     if found is None:
-        warn_of_variables(namespace, plan)
         return _start(plan, given, origin, source.removeprefix("\n"), code, None)
     with _no_collection():
         session_link.wake(found, (source, f"<{origin.label}>", _source.cell_flags(origin.flags)))
@@ -150,6 +149,7 @@ class _Code:
     choose: Callable[[Plan, Mapping[str, Any]], Choice]
     """Return what to send, from what the session's supervisor says of itself."""
     capture: Callable[[Plan, Choice], Any]
+    namespace: Mapping[str, Any]
     prepare: Callable[[], object] | None = None
     """Does what needs no answer of the supervisor. Raises CaptureError."""
 
@@ -162,7 +162,7 @@ def _of_cell(source: str, namespace: dict[str, Any], origin: Origin) -> _Code:
     def capture(plan: Plan, choice: Choice) -> Any:
         return payload_of_cell(source, namespace, plan, origin, choice)
 
-    return _Code(choose, capture, lambda: _source.parse(source, origin.label, origin.flags))
+    return _Code(choose, capture, namespace, lambda: _source.parse(source, origin.label, origin.flags))
 
 
 def describe_in_session(
@@ -214,10 +214,8 @@ def call_in_session(
     def capture(plan: Plan, choice: Choice) -> Any:
         return payload_of_call(fn, args, kwargs, plan, origin, choice)
 
-    found, name = check_session(plan, given), getattr(fn, "__qualname__", repr(fn))
-    if found is None:
-        warn_of_variables(main, plan)
-    return _start(plan, given, origin, name, _Code(choose, capture), found)
+    name = getattr(fn, "__qualname__", repr(fn))
+    return _start(plan, given, origin, name, _Code(choose, capture, main), check_session(plan, given))
 
 
 def _start(
@@ -235,6 +233,7 @@ def _start(
             if found is None:
                 choice = code.choose(plan, _EMPTY)
                 payload = code.capture(plan, choice)
+                warn_of_variables(code.namespace, plan)
                 _tell_of_end(plan.run.session)
                 run = launch_payload(payload, plan, source, origin, _facts(plan, choice), None)
                 session_link.wait_until_open(plan.run.session, run.folder)

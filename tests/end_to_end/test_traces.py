@@ -34,8 +34,8 @@ weight = torch.nn.Parameter(torch.ones(8))
 optimizer = torch.optim.SGD([weight], lr=0.01)
 for step in itertools.count():
     comes = dist.checkpoint_dir() / str(step)
-    time.sleep(0.02)
     if dist.rank():
+        time.sleep(0.02)
         comes.touch()
     else:  # it comes to each collective after rank 1
         while not comes.exists():
@@ -90,8 +90,9 @@ def test_all_ranks_are_in_one_file_and_by_one_clock(own_folders: Path, wait_for:
     assert min(map(len, pairs)) >= 7
     # Rank 1 waits in each collective until rank 0 has come, so their times overlap.
     late, early = pairs
+    alone = [one for one in early if not any(begin <= one[1] and one[0] <= end for begin, end in late)]
+    assert len(alone) <= 1, pairs
     met = [(mine[0], begin) for mine in early for begin, end in late if begin <= mine[1] and mine[0] <= end]
-    assert len(met) >= len(early) - 1, pairs
     # A busy machine can hold up rank 1 right before a collective.
     assert sum(came < other for came, other in met) > len(met) / 2, pairs
     # The view lists the file, and the log does not show the profiler's own lines.

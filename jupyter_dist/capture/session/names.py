@@ -7,7 +7,6 @@ any other name is sent if its content differs from what the ranks have.
 from __future__ import annotations
 
 import functools
-import types
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -81,8 +80,8 @@ def _choose(reads: set[str], writes: set[str], namespace: dict[str, Any], where:
         if each in owned:
             if found is not None:
                 choice.seen[each] = found
-                kind = about["names"].get(each)
-                if seen.get(each) != found and kind not in (None, _module(namespace[each])):
+                # A module's digest is also its entry in the list of names: the ranks have the same one.
+                if seen.get(each) != found and about["names"].get(each) not in (None, found):
                     choice.notes.append(
                         f"{each}: both the notebook and the session {where.session} have assigned it. "
                         "The cell uses the ranks' value. To send the notebook's: "
@@ -108,11 +107,6 @@ def _choose(reads: set[str], writes: set[str], namespace: dict[str, Any], where:
         if found is not None:
             choice.seen[each] = found
     return choice
-
-
-def _module(value: object) -> str | None:
-    """Return how `about` describes this module. None for any other value."""
-    return f"{type(value).__name__} {value.__name__}" if isinstance(value, types.ModuleType) else None
 
 
 def _used_on_ranks(name: str, uses: Mapping[str, Collection[str] | None]) -> set[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import os
 import select
 import signal
 import time
@@ -262,9 +261,7 @@ class CellCaller:
                     "JUPYTER_DIST_RUN": run,
                     "JUPYTER_DIST_RUN_ID": folder.id,
                 },
-                "environ": {
-                    name: (value, os.environ.get(name)) for name, value in self.request.environ.items()
-                },
+                "environ": self.request.environ,
                 "cwd": self.request.job.cwd if processes.here else None,
                 "keep": sorted(own | self._has_already(self._ranks.all[rank])),
                 "reopen": first.reopen,

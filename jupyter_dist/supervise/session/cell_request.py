@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +25,8 @@ class Request:
     """Groups of names in its payload that share objects. They are replaced together or not at all."""
     needs: frozenset[str]
     """Names of the notebook that its code uses and its payload lacks, because the ranks had their values."""
-    environ: Mapping[str, str]
-    """Environment variables that the notebook has set. Ranks of this machine follow them."""
+    environ: Mapping[str, tuple[str, str | None]]
+    """Variables that the notebook has set, with the values at the session's start (`NotebookProcess`)."""
     ranks: tuple[int, ...]
     restart: str = "rank"
 
@@ -41,7 +42,7 @@ class Request:
             together=tuple(tuple(map(str, group)) for group in message.get("together", ())),
             needs=frozenset(message.get("needs", ())),
             environ={
-                str(name): str(value)
+                name: (value, os.environ.get(name))
                 for name, value in message.get("environ", {}).items()
                 if name not in session.env_names  # --env has set it for the ranks
             },

@@ -299,7 +299,7 @@ def _described(value: object) -> str:
     kind = type(value)
     told = kind.__name__[:_LONGEST_TYPE]
     with contextlib.suppress(Exception):  # a parameter of torch without data has no shape
-        told += f" {value.__name__}" if isinstance(value, types.ModuleType) else _size_of(value)
+        told = digest(value, {}) or told if isinstance(value, types.ModuleType) else told + _size_of(value)
     return told[:_LONGEST_TYPE]
 
 

@@ -203,9 +203,7 @@ def test_a_name_belongs_to_the_ranks_while_one_of_them_has_it(ranks: Ranks) -> N
     assert ranks.sent([0, 1]) == {}
 
 
-def test_a_rank_that_connects_while_the_others_end_is_asked_to_end_too(
-    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_that_connects_while_the_others_end_is_asked_to_end_too(ranks: Ranks) -> None:
     told: list[int] = []
     links: list[Any] = [
         SimpleNamespace(send=lambda message, rank=rank: told.append(rank)) for rank in range(2)
