@@ -460,12 +460,13 @@ result = results
 
 @pytest.fixture
 def beside(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
-    """A notebook with modules beside it; what it imports is forgotten afterwards."""
+    """A notebook with modules beside it, in its folder; what it imports is forgotten afterwards."""
     for name, text in FILES.items():
         path = notebook.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text))
     monkeypatch.syspath_prepend(str(notebook.folder))
+    monkeypatch.chdir(notebook.folder)
     yield notebook
     for name in [name for name in sys.modules if name.startswith("jw_")]:
         del sys.modules[name]
