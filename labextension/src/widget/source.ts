@@ -45,6 +45,8 @@ export class KernelRunSource implements IRunSource {
   private readonly _listeners = new Set<(change: RunChange) => void>();
   private readonly _asked = new Map<number, IQuestion>();
   private readonly _whenHeard: (() => void)[] = [];
+  /** Fulfilled when the kernel was heard for the first time, or was silent for too long. */
+  private readonly _greeted: Promise<void>;
   private readonly _abort = new AbortController();
   private readonly _timers = new Set<ReturnType<typeof setTimeout>>();
   /** Other views of the same widget ask over the same comm, and count from elsewhere. */
@@ -71,6 +73,10 @@ export class KernelRunSource implements IRunSource {
       clearInterval(beat);
       this._timers.forEach(timer => clearTimeout(timer));
       this._send({ kind: 'unwatch' });
+    });
+    this._greeted = new Promise(resolve => {
+      this._whenHeard.push(resolve);
+      this._later(DEAF_MS, resolve);
     });
     this._beat();
   }
@@ -103,11 +109,11 @@ export class KernelRunSource implements IRunSource {
     this._ask<ILogLine[]>('log_lines', { ...logQuery(of), numbers, attempt });
 
   async logSearch(of: LogOf, query: ISearchQuery, signal?: AbortSignal): Promise<ISearchResult> {
-    this._refuseIfDeaf(
+    return this._ifHeard(
       this._trans('The log can be searched when the cell has ended.'),
-      this._trans('The log cannot be searched without its kernel.')
+      this._trans('The log cannot be searched without its kernel.'),
+      () => this._ask('log_search', { ...logQuery(of), ...query }, signal)
     );
-    return this._ask('log_search', { ...logQuery(of), ...query }, signal);
   }
 
   curves = (points: number, query: ICurvesQuery = {}) =>
@@ -154,11 +160,11 @@ export class KernelRunSource implements IRunSource {
   }
 
   async stacks(): Promise<IStacks> {
-    this._refuseIfDeaf(
+    return this._ifHeard(
       this._trans('This kernel is busy with the cell. Type in a terminal: jupyter dist stacks'),
-      this._trans('The kernel is not connected.')
+      this._trans('The kernel is not connected.'),
+      () => this._ask('stacks')
     );
-    return this._ask('stacks');
   }
 
   keptStacks(): Promise<IStacks> {
@@ -166,39 +172,39 @@ export class KernelRunSource implements IRunSource {
   }
 
   async stop(kill: boolean): Promise<void> {
-    this._refuseIfDeaf(
+    await this._ifHeard(
       this._trans('This kernel is busy with the cell. To stop it, use Interrupt (the ■ above).'),
       this._trans(
         'The kernel is not connected. To stop the run, type in a terminal: jupyter dist stop %1',
         this.id
-      )
+      ),
+      () => this._ask('stop', { kill })
     );
-    await this._ask('stop', { kill });
   }
 
   /** The model of a widget that shows a trial of this run. */
   async open(trial: string): Promise<string> {
-    this._refuseIfDeaf(
+    return this._ifHeard(
       this._trans('A trial can be opened here when the cell has ended.'),
-      this._trans('A trial cannot be opened without its kernel.')
+      this._trans('A trial cannot be opened without its kernel.'),
+      () => this._ask('open', { trial })
     );
-    return this._ask('open', { trial });
   }
 
   async download(of: LogOf, attempt?: Attempt): Promise<void> {
-    this._refuseIfDeaf(
+    await this._ifHeard(
       this._trans('The log can be downloaded when the cell has ended.'),
-      this._trans('The log cannot be downloaded without its kernel.')
+      this._trans('The log cannot be downloaded without its kernel.'),
+      () => this._save({ ...logQuery(of), attempt }, logFile(this.id, of, attempt), 'text/plain')
     );
-    await this._save({ ...logQuery(of), attempt }, logFile(this.id, of, attempt), 'text/plain');
   }
 
   async downloadFile(file: string): Promise<void> {
-    this._refuseIfDeaf(
+    await this._ifHeard(
       this._trans('Files can be downloaded when the cell has ended.'),
-      this._trans('Files cannot be downloaded without their kernel.')
+      this._trans('Files cannot be downloaded without their kernel.'),
+      () => this._save({ file }, `${this.id}-${file}`, 'application/octet-stream')
     );
-    await this._save({ file }, `${this.id}-${file}`, 'application/octet-stream');
   }
 
   private _save(what: object, name: string, type: string): Promise<void> {
@@ -216,21 +222,26 @@ export class KernelRunSource implements IRunSource {
     return this._answers ? null : this._shown;
   }
 
-  private _ofEarlier<T>(method: string, args: Record<string, unknown>): Promise<T> {
-    this._refuseIfDeaf(
+  private async _ofEarlier<T>(method: string, args: Record<string, unknown>): Promise<T> {
+    return this._ifHeard(
       this._trans('Earlier attempts can be shown when the cell has ended.'),
-      this._trans('Earlier attempts cannot be shown without their kernel.')
+      this._trans('Earlier attempts cannot be shown without their kernel.'),
+      () => this._ask(method, args)
     );
-    return this._ask(method, args);
   }
 
-  private _refuseIfDeaf(busy: string, gone: string): void {
+  /** Do what only the kernel can do. A kernel that was not heard yet may still answer. */
+  private async _ifHeard<T>(busy: string, gone: string, go: () => Promise<T>): Promise<T> {
+    if (this._kept && !this._kept.told) {
+      await this._greeted;
+    }
     const kept = this._kept;
     if (kept) {
       const why = kept.told ? busy : gone;
       this.onRefused(why);
       throw new Error(why);
     }
+    return go();
   }
 
   /** From the snapshot where that is better, else by asking. */

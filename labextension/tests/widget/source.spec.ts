@@ -141,6 +141,19 @@ describe('a kernel that answers', () => {
     expect(await trial).toBe('model');
   });
 
+  it('is waited for by whoever asks before it was heard', async () => {
+    open(snapshot(100, 20, { told: false, final: true }));
+    const trial = source.open('r1-t2');
+    await vi.advanceTimersByTimeAsync(2_900);
+    expect(model.asked('open')).toEqual([]);
+    model.say({ kind: 'here' });
+    await vi.advanceTimersByTimeAsync(0);
+    const [asked] = model.asked('open');
+    model.say({ kind: 'answer', ask: asked.ask, result: 'model' });
+    expect(await trial).toBe('model');
+    expect(refused.filter(Boolean)).toEqual([]);
+  });
+
   it('takes no answer to another view of the same widget', () => {
     open();
     const numbers = new Set(
@@ -255,6 +268,16 @@ describe('no kernel', () => {
     const page = await source.logPage(null, 0, 200);
     expect([page.start, page.total, page.lines[0].text]).toEqual([0, 200, 'line 800']);
     await expect(source.stop(false)).rejects.toThrow('The kernel is not connected');
+  });
+
+  it('opens no trial, and says so when the kernel has been silent for a while', async () => {
+    open(snapshot(1000, 200, { told: false, final: true }));
+    const failed = expect(source.open('r1-t2')).rejects.toThrow('without its kernel');
+    await vi.advanceTimersByTimeAsync(2_900);
+    expect(refused).toEqual([]);
+    await vi.advanceTimersByTimeAsync(200);
+    await failed;
+    expect(refused).toContain('A trial cannot be opened without its kernel.');
   });
 
   it('and nothing saved: says that nobody answers', async () => {

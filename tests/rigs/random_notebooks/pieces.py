@@ -47,7 +47,7 @@ class Kind:
     noted: str = ""
     """What a note must match (a regular expression) where a rank sees something else; empty: it must not."""
     anew: bool = False
-    """That it begins anew on a rank, as README.md says, whatever the kernel has made of it."""
+    """That it begins anew on a rank, as docs/capture.md says, whatever the kernel has made of it."""
     alone: bool = False
     """That each of its cells must stay a cell by itself."""
     earlier: bool = False
