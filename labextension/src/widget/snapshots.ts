@@ -85,6 +85,16 @@ export function keptPageAlone(
   return part({ ...log, total: lines.length, lines }, start, count);
 }
 
+/** What is known of the lines asked for; null where that is nothing, and more can be asked for later. */
+export function knownPage(
+  snapshot: ISnapshot,
+  rank: LogOf,
+  start: number,
+  count: number
+): ILogPage | null {
+  return (snapshot.told ? keptPage : keptPageAlone)(snapshot, rank, start, count);
+}
+
 /** The displays that are kept; where there is nobody to ask they stand between the lines that are kept. */
 export function keptDisplays(snapshot: ISnapshot): IDisplays {
   const { displays = NO_DISPLAYS, log, told, run, totals } = snapshot;

@@ -31,6 +31,7 @@ import type { Trans } from '../run/trans';
 import * as snapshots from './snapshots';
 import { KernelSilent, type IQuestion } from './question';
 import { saveInPieces } from './savefile';
+import { Timers } from './timers';
 import { snapshotOf, type IModel, type ISnapshot, type Message } from './model';
 
 const HEARTBEAT_MS = 10_000;
@@ -48,7 +49,7 @@ export class KernelRunSource implements IRunSource {
   /** Fulfilled when the kernel was heard for the first time, or was silent for too long. */
   private readonly _greeted: Promise<void>;
   private readonly _abort = new AbortController();
-  private readonly _timers = new Set<ReturnType<typeof setTimeout>>();
+  private readonly _timers = new Timers();
   /** Other views of the same widget ask over the same comm, and count from elsewhere. */
   private _asks = Math.floor(Math.random() * 2 ** 40);
   private _heard = -Infinity;
@@ -71,12 +72,12 @@ export class KernelRunSource implements IRunSource {
       _model.off('msg:custom', onMessage);
       _model.off('change:snapshot', onSnapshot);
       clearInterval(beat);
-      this._timers.forEach(timer => clearTimeout(timer));
+      this._timers.clear();
       this._send({ kind: 'unwatch' });
     });
     this._greeted = new Promise(resolve => {
       this._whenHeard.push(resolve);
-      this._later(DEAF_MS, resolve);
+      this._timers.later(DEAF_MS, resolve);
     });
     this._beat();
   }
@@ -99,10 +100,9 @@ export class KernelRunSource implements IRunSource {
     if (snapshots.isEarlier(attempt)) {
       return this._ofEarlier('log_page', { ...logQuery(of), start, count, attempt });
     }
-    return this._get('log_page', { ...logQuery(of), start, count }, kept => {
-      const page = kept.told ? snapshots.keptPage : snapshots.keptPageAlone;
-      return page(kept, of, start, count);
-    });
+    return this._get('log_page', { ...logQuery(of), start, count }, kept =>
+      snapshots.knownPage(kept, of, start, count)
+    );
   }
 
   logLines = (of: LogOf, numbers: readonly number[], attempt?: Attempt) =>
@@ -119,9 +119,8 @@ export class KernelRunSource implements IRunSource {
   curves = (points: number, query: ICurvesQuery = {}) =>
     this._get<ICurves>('curves', { points, ...query }, kept => kept.curves);
 
-  usage(points: number): Promise<IUsage> {
-    return this._get('usage', { points }, () => ({ attempt: 0, host_time: 0, ranks: [] }));
-  }
+  usage = (points: number) =>
+    this._get<IUsage>('usage', { points }, () => ({ attempt: 0, host_time: 0, ranks: [] }));
 
   profile = () => this._get('profile', {}, kept => kept.profile ?? snapshots.NO_STEPS);
 
@@ -167,9 +166,8 @@ export class KernelRunSource implements IRunSource {
     );
   }
 
-  keptStacks(): Promise<IStacks> {
-    return this._get('kept_stacks', {}, kept => kept.stacks ?? { groups: [], silent: [] });
-  }
+  keptStacks = () =>
+    this._get<IStacks>('kept_stacks', {}, kept => kept.stacks ?? { groups: [], silent: [] });
 
   async stop(kill: boolean): Promise<void> {
     await this._ifHeard(
@@ -286,27 +284,19 @@ export class KernelRunSource implements IRunSource {
     const waiting = () => this._asked.has(ask) && this._heard <= began;
     // A search takes seconds, and a kernel that listens says so meanwhile. A connection that breaks
     // loses the question. The kernel ignores one that it already has.
-    this._later(DEAF_MS / 2, () => {
+    this._timers.later(DEAF_MS / 2, () => {
       if (this._asked.has(ask)) {
         this._send({ kind: 'watch' });
         this._send(question);
       }
     });
-    this._later(DEAF_MS, () => {
+    this._timers.later(DEAF_MS, () => {
       if (waiting() && this._shown) {
         this._asked.delete(ask);
         this._answers = false;
         asked.reject(new KernelSilent(this._trans('The kernel does not answer.')));
       }
     });
-  }
-
-  private _later(delay_ms: number, go: () => void): void {
-    const timer = setTimeout(() => {
-      this._timers.delete(timer);
-      go();
-    }, delay_ms);
-    this._timers.add(timer);
   }
 
   private _send(content: unknown): void {
@@ -371,7 +361,7 @@ export class KernelRunSource implements IRunSource {
   private _beat(): void {
     const began = performance.now();
     this._send({ kind: 'watch' });
-    this._later(DEAF_MS, () => {
+    this._timers.later(DEAF_MS, () => {
       if (this._heard >= began || this._shown?.told || this._lost) {
         return;
       }
