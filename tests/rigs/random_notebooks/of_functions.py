@@ -6,7 +6,7 @@ from .pieces import Kind
 
 __all__ = ["FUNCTIONS"]
 
-# What it has counted in the kernel begins anew on a rank, as docs/capture.md says; there it must count as well.
+# Its count in the kernel begins anew on a rank, as docs/capture.md says; there it must count as well.
 _COUNTED = """
 import functools
 
