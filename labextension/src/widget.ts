@@ -58,14 +58,16 @@ function makeView(model: IModel): IShown {
   node.append(refused, view.node);
   const abort = new AbortController();
   const { signal } = abort;
-  // A trial takes the place of its tuning run, until somebody goes back.
+  let clicks = 0;
+  // A trial takes the place of its tuning run, until somebody goes back. The last click counts.
   const open = async (id: string) => {
+    const click = ++clicks;
     try {
-      const trial = makeView(await model.widget_manager.get_model(await source.open(id)));
-      if (signal.aborted) {
-        trial.dispose();
+      const opened = await model.widget_manager.get_model(await source.open(id));
+      if (signal.aborted || click !== clicks) {
         return;
       }
+      const trial = makeView(opened);
       const inner = el('div');
       const close = () => {
         trial.dispose();

@@ -62,8 +62,9 @@ describe('the widget', () => {
     const place = document.createElement('div');
     document.body.append(place);
     const undo = widget.render({ model: made, el: place });
-    const asked = (method: string) =>
-      made.send.mock.calls.map(([sent]) => sent).find(sent => sent.method === method);
+    const all = (method: string) =>
+      made.send.mock.calls.map(([sent]) => sent).filter(sent => sent.method === method);
+    const asked = (method: string) => all(method)[0];
     const one = { number: 0, id: 't-t0', state: 'succeeded', value: 1, parameters: { lr: 2 } };
     const run = {
       ...runInfo(0),
@@ -77,10 +78,13 @@ describe('the widget', () => {
     };
     made.say({ kind: 'answer', ask: asked('run').ask, result: run });
     await vi.waitFor(() => expect(place.querySelector('tbody button')).not.toBeNull());
-    (place.querySelector('[aria-label="Open trial 0"]') as HTMLElement).click();
+    for (let clicks = 0; clicks < 2; clicks++) {
+      (place.querySelector('[aria-label="Open trial 0"]') as HTMLElement).click();
+    }
     expect(asked('open').args).toEqual({ trial: 't-t0' });
-    made.say({ kind: 'answer', ask: asked('open').ask, result: 'M' });
+    all('open').forEach(({ ask }) => made.say({ kind: 'answer', ask, result: 'M' }));
     await vi.waitFor(() => expect(place.querySelector('[data-run="t-t0"]')).not.toBeNull());
+    expect(place.querySelectorAll('[data-run="t-t0"]')).toHaveLength(1);
     expect(made.widget_manager.get_model).toHaveBeenCalledWith('M');
     const whole = place.querySelector<HTMLElement>('[data-run="t"]') as HTMLElement;
     expect(whole.hidden).toBe(true);
