@@ -3,6 +3,7 @@
 import type { IDisposable } from '@lumino/disposable';
 import type { ISavedOutput } from '../answers/runs';
 import { ended, type RunChange } from '../run/source';
+import { Timers } from '../run/timers';
 
 export const RUN_MIME = 'application/x-jupyter-dist-run+json';
 /** The kernel writes the end itself where it still can. */
@@ -23,7 +24,7 @@ export interface ILastOutputsOptions {
 export class LastOutputs implements IDisposable {
   private readonly _outputs = new Map<string, Set<IOutput>>();
   private readonly _watched = new Map<string, { dispose(): void }>();
-  private readonly _timers = new Set<ReturnType<typeof setTimeout>>();
+  private readonly _timers = new Timers();
   private _disposed = false;
 
   constructor(private readonly _options: ILastOutputsOptions) {}
@@ -34,7 +35,7 @@ export class LastOutputs implements IDisposable {
 
   dispose(): void {
     this._disposed = true;
-    this._timers.forEach(timer => clearTimeout(timer));
+    this._timers.clear();
     this._watched.forEach(watch => watch.dispose());
     this._watched.clear();
     this._outputs.clear();
@@ -69,11 +70,7 @@ export class LastOutputs implements IDisposable {
   }
 
   private _later(run: string): void {
-    const timer = setTimeout(() => {
-      this._timers.delete(timer);
-      void this._write(run);
-    }, this._options.patience_ms ?? PATIENCE_MS);
-    this._timers.add(timer);
+    this._timers.later(this._options.patience_ms ?? PATIENCE_MS, () => void this._write(run));
   }
 
   private async _write(run: string): Promise<void> {

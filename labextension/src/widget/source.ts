@@ -27,11 +27,11 @@ import type {
   RunChange
 } from '../run/source';
 import { logQuery, logFile, contentQuery, RunMissing } from '../run/source';
+import { Timers } from '../run/timers';
 import type { Trans } from '../run/trans';
 import * as snapshots from './snapshots';
 import { KernelSilent, type IQuestion } from './question';
 import { saveInPieces } from './savefile';
-import { Timers } from './timers';
 import { snapshotOf, type IModel, type ISnapshot, type Message } from './model';
 
 const HEARTBEAT_MS = 10_000;
@@ -108,7 +108,7 @@ export class KernelRunSource implements IRunSource {
   logLines = (of: LogOf, numbers: readonly number[], attempt?: Attempt) =>
     this._ask<ILogLine[]>('log_lines', { ...logQuery(of), numbers, attempt });
 
-  async logSearch(of: LogOf, query: ISearchQuery, signal?: AbortSignal): Promise<ISearchResult> {
+  logSearch(of: LogOf, query: ISearchQuery, signal?: AbortSignal): Promise<ISearchResult> {
     return this._ifHeard(
       this._trans('The log can be searched when the cell has ended.'),
       this._trans('The log cannot be searched without its kernel.'),
@@ -158,7 +158,7 @@ export class KernelRunSource implements IRunSource {
     return this._ask('content', contentQuery(rank, content, attempt));
   }
 
-  async stacks(): Promise<IStacks> {
+  stacks(): Promise<IStacks> {
     return this._ifHeard(
       this._trans('This kernel is busy with the cell. Type in a terminal: jupyter dist stacks'),
       this._trans('The kernel is not connected.'),
@@ -181,7 +181,7 @@ export class KernelRunSource implements IRunSource {
   }
 
   /** The model of a widget that shows a trial of this run. */
-  async open(trial: string): Promise<string> {
+  open(trial: string): Promise<string> {
     return this._ifHeard(
       this._trans('A trial can be opened here when the cell has ended.'),
       this._trans('A trial cannot be opened without its kernel.'),
@@ -220,7 +220,7 @@ export class KernelRunSource implements IRunSource {
     return this._answers ? null : this._shown;
   }
 
-  private async _ofEarlier<T>(method: string, args: Record<string, unknown>): Promise<T> {
+  private _ofEarlier<T>(method: string, args: Record<string, unknown>): Promise<T> {
     return this._ifHeard(
       this._trans('Earlier attempts can be shown when the cell has ended.'),
       this._trans('Earlier attempts cannot be shown without their kernel.'),
