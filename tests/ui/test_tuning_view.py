@@ -74,7 +74,8 @@ def test_trials_are_drawn_sorted_filtered_and_opened(
         again = bare.notebook(LOAD, "import jupyter_dist")
         bare.page.evaluate(CLICK_AT_ONCE)
         cell = again.run(f"jupyter_dist.attach({run!r})")
-        whole = again.view(cell)
+        # The trial may be there before this looks: then the run's view is hidden beside it.
+        whole = RunView(cell.locator(f".jpd-run[data-run='{run}']"))
         expect(whole.node).to_have_attribute("data-source", "kernel")
         trial = RunView(cell.locator(f".jpd-run[data-run='{run}-t2']"))
         trial.to_be("succeeded").to_show("tried 0.01 a")
