@@ -135,7 +135,10 @@ class Capabilities:
     settle_s: float = 0.3
     """Time in seconds that the other ranks get after a failure to report their own errors."""
     failure_grace_s: float = 1.0
-    """Seconds from SIGTERM to SIGKILL if another rank failed: a rank may wait in a collective for ever."""
+    """Seconds from SIGTERM to SIGKILL if another rank failed: a rank may wait in a collective for ever.
+
+    If all ranks that still run have reported errors, they get `stop_grace_s`: they show their figures.
+    """
     stop_grace_s: float = 5.0
     """Seconds from SIGTERM to SIGKILL if the user stops the run: time for a checkpoint.
 

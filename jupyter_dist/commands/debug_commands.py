@@ -36,7 +36,7 @@ def _debug(context: Context, words: Sequence[str]) -> Message | None:
 
     try:
         if line:
-            return Message(_answers(prompts, line))
+            return Message(_answers(prompts, ranks, line))
         conversation.converse(prompts, until_all_run=False)
     except input_box.NoInput as nobody:
         raise InputError(
@@ -126,11 +126,12 @@ def _who(prompts: Prompts) -> str:
     return f"{said[0].upper()}{said[1:]}." if said else ""
 
 
-def _answers(prompts: Prompts, line: str) -> str:
-    """Send one line to the ranks, and return what they print."""
+def _answers(prompts: Prompts, ranks: list[int] | None, line: str) -> str:
+    """Send one line to the ranks, and return what they print. Raises DistError if none waits any more."""
     from ..showing.debugger.conversation import said, settle
 
-    group = settle(prompts, set())
+    while not (group := settle(prompts, set())):
+        _check(prompts, ranks)  # a rank that worked on another line has gone on
     prompts.printed()
     before = {one.rank: one.why for one in group}
     try:

@@ -9,12 +9,11 @@ from .host import Host
 
 __all__ = ["advance"]
 
-_RELEASE_S = 5.0
-"""How long a host may be silent before the driver leaves it."""
-
 
 def advance(host: Host) -> str | None:
     """Advance the release, until `Host.released` is true. Does not block.
+
+    The driver leaves a host that is silent for longer than its link needs for an answer.
 
     Returns a text for the user if the driver leaves the host before all checkpoints are here.
     """
@@ -23,7 +22,7 @@ def advance(host: Host) -> str | None:
     # If the link is down but the host is not `away`, the host was never set up.
     away_s = 0.0 if host.away is None else time.time() - host.away
     silent_s = max(time.monotonic() - host.heard, away_s)
-    if not host.released and (silent_s > _RELEASE_S or not (host.link.up or host.away)):
+    if not host.released and (silent_s > host.link.answers_within_s or not (host.link.up or host.away)):
         host.released, told = True, _left_there(host)
     if host.released:
         host.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +13,7 @@ from ..errors import DistError, RunNotFound
 from ..folder import RunFolder, find_exact, runs, runs_root
 from ..job import State, rank_count
 from ..record import reader
+from ..record.file_changes import FileVersion, file_version
 from ..worker import listing
 from . import files
 from .answers.logs import LogChange
@@ -108,14 +108,6 @@ class RunChanges:
         return messages
 
 
-def _signature(path: Path) -> tuple[int, int, int] | None:
-    try:
-        info = os.stat(path)
-    except OSError:
-        return None
-    return info.st_mtime_ns, info.st_size, info.st_ino
-
-
 class _WatchedRun:
     """One watched run. The attributes have what was reported last."""
 
@@ -123,7 +115,7 @@ class _WatchedRun:
         self._id = run_id
         self._folder: RunFolder | None = None
         self._gone = False
-        self._state: tuple[int, int, int] | None = None
+        self._state: FileVersion = None
         self._looked_at = self._told_at = 0.0
         self._told: tuple[Any, ...] | None = None
         self._progress_due = False
@@ -165,7 +157,7 @@ class _WatchedRun:
         now = time.monotonic()
         if self._folder is None:
             self._folder = find_exact(self._id)
-        state = _signature(self._folder.state)
+        state = file_version(self._folder.state)
         if state is None and (self._state is not None or self._gone):
             raise RunNotFound(f"run {self._id} is being removed")  # so it is not pending again
         self._gone = False
@@ -178,7 +170,7 @@ class _WatchedRun:
             self._finds_metrics = bool(job.metrics)
             self._logs = AttemptLogs.of(self._folder, self._status.attempt, size)
             self._launchers = files.launchers(self._folder, self._status.attempt)
-            self._about = _signature(self._folder.about)
+            self._about = file_version(self._folder.about)
             self._files = [name for name, _ in files.downloadable(self._folder)]
         ranks = self._logs.folders
         events = [self._status.attempt, *(listing.size(rank.events) for rank in ranks)]
@@ -272,7 +264,7 @@ class _WatchedList:
 
     def __init__(self) -> None:
         self._ids: list[str] | None = None
-        self._root: tuple[Path, tuple[int, int, int] | None] | None = None
+        self._root: tuple[Path, FileVersion] | None = None
         self._alive: dict[str, tuple[RunFolder, Any, Any]] = {}
         self._looked_at = 0.0
 
@@ -282,7 +274,7 @@ class _WatchedList:
         look = now - self._looked_at >= _LOOK_S or not self._looked_at
         changed = False
         root = runs_root()
-        there = (root, _signature(root))
+        there = (root, file_version(root))
         # A new folder is a run only after its job is written. The check each second sees that as well.
         if look or there != self._root:
             # A new name or note of a run also touches the folder of all runs.
@@ -290,7 +282,7 @@ class _WatchedList:
             self._root = there
             changed = self._scan(root) or changed
         for run_id, (folder, signature, before) in list(self._alive.items()):
-            written = _signature(folder.state)
+            written = file_version(folder.state)
             if not look and written == signature:
                 continue
             shown = _without_clock(short(folder))

@@ -14,6 +14,7 @@ from ..errors import InputError, RunNotFound
 from ..folder import RunFolder, age_key, runs, runs_root
 from ..job import Job, RankState, State, Status, rank_count
 from ..record import provenance, reader, run_labels
+from ..record.file_changes import FileVersion, file_version
 from ..text.format import signal_name
 from . import files, run_filter, tuning
 from .answers.ranks import RankProgress
@@ -27,8 +28,7 @@ __all__ = ["environment", "full", "in_order", "listing", "short"]
 
 _MAX_LIMIT = 1000
 _MOST_SOURCE = 20_000
-_Written = tuple[int, int, int]
-_ended: dict[Path, tuple[_Written, RunSummary, str]] = {}
+_ended: dict[Path, tuple[tuple[FileVersion, FileVersion], RunSummary, str]] = {}
 """Run folder → (when its state and name were written, its row in the list, the text to search)."""
 _ended_lock = threading.Lock()
 
@@ -129,7 +129,7 @@ def short(folder: RunFolder) -> RunSummary | None:
 
 
 def _short(folder: RunFolder) -> tuple[RunSummary, str] | None:
-    written = _written(folder)
+    written = file_version(folder.state), file_version(folder.about)  # of the state, and of the name and note
     with _ended_lock:
         known = _ended.get(folder.path)
     if known is not None and known[0] == written:
@@ -153,22 +153,6 @@ def _short(folder: RunFolder) -> tuple[RunSummary, str] | None:
         with _ended_lock:
             _ended[folder.path] = (written, info, text)
     return info, text
-
-
-def _written(folder: RunFolder) -> _Written:
-    """Return a key that changes with the state, the name or the note.
-
-    Name and note are replaced as a whole file.
-    """
-    try:
-        state = os.stat(folder.state).st_mtime_ns
-    except OSError:
-        state = 0
-    try:
-        said_of_it = os.stat(folder.about)
-    except OSError:
-        return state, 0, 0
-    return state, said_of_it.st_mtime_ns, said_of_it.st_ino
 
 
 def _damaged(folder: RunFolder, status: Status, reason: str) -> RunSummary | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 from ..folder import RunFolder
@@ -17,7 +18,7 @@ __all__ = [
     "command",
     "end_widget",
     "in_kernel",
-    "kernel_is_ending",
+    "kernel_ends",
     "send_view_code",
     "static_html",
     "tell",
@@ -33,6 +34,10 @@ run itself. If "ended" is false and the run has ended, the renderer must still w
 """
 
 
+_RESTART_FOLLOWS_S = 0.5
+_LOOK_S = 0.01
+
+
 def in_kernel() -> bool:
     """Return whether this process is an IPython kernel, whose front-end can update a display in place."""
     return getattr(_shell(), "kernel", None) is not None
@@ -43,12 +48,18 @@ def command() -> str:
     return "jupyter dist" if _shell() is None else "%dist"
 
 
-def kernel_is_ending() -> bool:
-    """Return whether this kernel was asked to shut down or restart.
+def kernel_ends() -> bool:
+    """Return whether an interrupt belongs to this kernel's restart or shutdown. A run outlives both.
 
-    Its main thread may not have noticed yet.
+    Jupyter interrupts a kernel before it requests its end. The request arrives on another thread, so this
+    function waits for it for half a second.
     """
-    return in_kernel() and bool(getattr(_shell(), "exit_now", False))
+    deadline = time.monotonic() + _RESTART_FOLLOWS_S
+    while in_kernel() and time.monotonic() < deadline:
+        if getattr(_shell(), "exit_now", False):
+            return True
+        time.sleep(_LOOK_S)
+    return False
 
 
 def cell_id() -> str | None:

@@ -8,11 +8,9 @@ Outside of kernels, lines are printed as they arrive.
 from __future__ import annotations
 
 import itertools
-import os
 import select
 import socket
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from ..errors import DistError, LaunchError
@@ -23,11 +21,11 @@ from ..manage import stop
 from ..manage.rank_prompts import Prompts
 from ..record import reader
 from ..record.cursor import Tail
-from ..record.file_changes import FileChanges
+from ..record.file_changes import FileChanges, FileVersion, file_version
 from ..text.safe import one_line
 from . import failure_report
 from .debugger.conversation import converse
-from .display import command, in_kernel, kernel_is_ending
+from .display import command, in_kernel, kernel_ends
 from .screens import KernelScreen, PlainScreen
 from .summary_curves import SummaryCurves
 from .view import View
@@ -48,8 +46,6 @@ _SILENT_S = 0.5
 _FLOOD_S = 0.2
 _GLANCE_S = 0.01
 _STAY_QUICK_S = 2.0
-_RESTART_FOLLOWS_S = 0.5
-_Version = tuple[int, int] | None
 
 
 class Screen(Protocol):
@@ -120,19 +116,6 @@ def _screen(result: Run | None, interrupt: str) -> Screen:
     return KernelScreen(result, raises=raises) if in_kernel() else PlainScreen(raises=raises)
 
 
-def _kernel_ends() -> bool:
-    """Return whether the interrupt belongs to a kernel's restart or shutdown. A run outlives both.
-
-    Jupyter interrupts a kernel before it requests its end. The request arrives on another thread.
-    """
-    deadline = time.monotonic() + _RESTART_FOLLOWS_S
-    while in_kernel() and time.monotonic() < deadline:
-        if kernel_is_ending():
-            return True
-        time.sleep(_QUICK_S)
-    return False
-
-
 _unused: list[FileChanges] = []
 
 
@@ -178,7 +161,7 @@ class _Follower:
         if interrupts == self._answered:
             return False
         self._answered = interrupts
-        if answer == "leave" or (interrupts == 1 and _kernel_ends()):
+        if answer == "leave" or (interrupts == 1 and kernel_ends()):
             self._view.note = (
                 f"left; the run goes on. See it again: {command()} attach {self._folder.id}, "
                 f"stop it: {command()} stop {self._folder.id}"
@@ -205,7 +188,7 @@ class _Follower:
     def step(self) -> bool:
         """Read, show and pause once. Returns true when the run has ended and all of it has been shown."""
         began = time.monotonic()
-        seen = _version(self._folder.state), _version(self._folder.moment)
+        seen = file_version(self._folder.state), file_version(self._folder.moment)
         batch = self._tail.poll()
         changed = self._view.feed(batch, began)
         self._curves.take(batch.status.attempt, began)
@@ -243,9 +226,16 @@ class _Follower:
         return False
 
     def _converse(self) -> None:
-        """Let the user answer the ranks that wait. Blocks. An interrupt stops the run, as always."""
+        """Let the user answer the ranks that wait. Blocks. An interrupt stops the run, as always.
+
+        The supervisor may still report a prompt that is answered. Then nothing is drawn, because the next
+        lines of several ranks may be equal and are shown once.
+        """
+        converse(Prompts(self._folder), until_all_run=True, begin=self._pause_screen)
+
+    def _pause_screen(self) -> None:
+        self._view.feed(self._tail.poll(), time.monotonic())
         self._screen.pause(self._view)
-        converse(Prompts(self._folder), until_all_run=True)
 
     def _take_on(self, status: Status) -> bool:
         """Start another supervisor for the run, once. Returns false if that did not help."""
@@ -271,7 +261,7 @@ class _Follower:
         is_here = supervisor is not None and supervisor.host == socket.gethostname()
         return _SILENT_S if is_here and self._written is not None else _SLOW_S
 
-    def _rest(self, seconds: float, slow_s: float, state: _Version, output: _Version) -> None:
+    def _rest(self, seconds: float, slow_s: float, state: FileVersion, output: FileVersion) -> None:
         """Sleep until `seconds` have passed or the run's state has been written since `state`.
 
         After `slow_s`, output that was noted since `output` ends the pause too. So the end and new lines are
@@ -280,24 +270,12 @@ class _Follower:
         now = time.monotonic()
         until, slow = now + seconds, now + slow_s
         while (now := time.monotonic()) < until:
-            if _version(self._folder.state) != state:
+            if file_version(self._folder.state) != state:
                 return
-            if now >= slow and _version(self._folder.moment) != output:
+            if now >= slow and file_version(self._folder.moment) != output:
                 return
             left = (until if now >= slow else min(slow, until)) - now
             if self._written is None:
                 time.sleep(min(left, _GLANCE_S))
             elif self._written.poll(1e3 * left):
                 self._changes.take()
-
-
-def _version(path: Path) -> _Version:
-    """Return what changes when a file is written or replaced; None if there is none.
-
-    Linux may give two files that are written within 10 ms the same time. A replaced file has another inode.
-    """
-    try:
-        info = os.stat(path)
-    except OSError:
-        return None
-    return info.st_ino, info.st_mtime_ns

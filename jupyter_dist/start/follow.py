@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..launch import submission
 from ..record.run_list import choose
 from . import attach_job
+from .interrupts import interrupt_stops
 from .last_run import remember
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ def finish(run: Run) -> Run:
 
     Blocks. Raises RunFailed, RunStopped.
     """
-    from ..showing import live
+    with interrupt_stops(run.folder):
+        from ..showing import live  # takes a while in a process's first run
 
     live.follow(run, result=True)
     run.raise_for_state()

@@ -21,6 +21,7 @@ from ..plan.run_plan import Plan
 from ..showing import display
 from ..text.format import size
 from ..worker.pickling.reducers import spark_frames
+from .interrupts import interrupt_stops
 from .last_run import remember
 from .origin import Origin
 
@@ -272,8 +273,9 @@ def _launch(
     for note in notes:
         display.tell(f"note: {note}")
     place = submission.launch(request, payload, delivery)
-    provenance.note_down(place, directory, payload.imports)
-    return remember(Run(place))
+    with interrupt_stops(place):
+        provenance.note_down(place, directory, payload.imports)
+        return remember(Run(place))
 
 
 def describe(source: str, namespace: dict[str, Any], plan: Plan, origin: Origin) -> dict[str, Any]:

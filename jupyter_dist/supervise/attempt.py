@@ -298,9 +298,8 @@ class Attempt:
         if failed is None:
             return None
         reason, able = why(self._context.folder, failed, self._number), self._context.able
-        return Ending(
-            State.FAILED, reason, now + able.settle_s, able.failure_grace_s, of_rank=True, stacks=True
-        )
+        grace_s = able.stop_grace_s if self._errors.of_all(ranks) else able.failure_grace_s
+        return Ending(State.FAILED, reason, now + able.settle_s, grace_s, of_rank=True, stacks=True)
 
     def _end_with(self, ending: Ending) -> None:
         if self._ending is None:

@@ -45,6 +45,10 @@ class ReportedErrors:
         except OSError:
             return False
 
+    def of_all(self, ranks: Sequence[RankState]) -> bool:
+        """Return whether every rank that still runs has reported an error, so that none waits for another."""
+        return all(rank.state.ended or self.has(rank.rank) for rank in ranks)
+
     def first(self, ranks: Sequence[RankState]) -> RankState | None:
         """Return a rank that has reported an error and still runs. Ten calls look at each rank once."""
         looked_at = (ranks[place] for place in self._turns.take(len(ranks)))

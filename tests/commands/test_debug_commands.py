@@ -19,6 +19,7 @@ from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State
 from jupyter_dist.magics import _expander
 from jupyter_dist.manage import stop
+from jupyter_dist.manage.rank_prompts import Prompts
 from jupyter_dist.start import last_run
 from tests.rigs.answering import AT_CALL, User, waiting
 from tests.rigs.launching import ended, launch_cell, results, story, until
@@ -102,6 +103,22 @@ def test_what_cannot_be_answered_is_one_clear_error(
     for running in (folder, other):
         stop.stop(running)
         ended(running)
+
+
+def test_a_line_for_a_rank_that_has_just_gone_on_is_not_dropped_in_silence(
+    own_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(debug_commands, "_ARRIVE_S", 0.0)
+    check, looks = debug_commands._check, []
+
+    def works_at_first(prompts: Prompts, ranks: list[int] | None) -> None:
+        looks.append(ranks)
+        if looks[1:]:
+            check(prompts, ranks)
+
+    monkeypatch.setattr(debug_commands, "_check", works_at_first)
+    with pytest.raises(DistError, match=r"Rank 0 of run .* does not wait for you. All ranks run."):
+        debug(f"{RunMaker(own_folders).folder.id} 0 p loss")
 
 
 def test_q_ends_a_rank_and_so_the_run() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_dist.hosts import host_release
+from jupyter_dist.hosts.links.mailbox import MailboxLink
 
 TOLD = (
     "host h1 did not answer at the end of the run. Files that are missing here, such as checkpoints, may "
@@ -27,7 +28,7 @@ def host(**changes: Any) -> Any:
     }
     facts |= {"released": False, "has_sent": False, "processes": {"0.0": object()}}
     facts |= {
-        "link": SimpleNamespace(up=True, stage="/stage"),
+        "link": SimpleNamespace(up=True, stage="/stage", answers_within_s=5.0),
         "advance": lambda: None,
         "close": lambda: None,
     }
@@ -48,6 +49,13 @@ def test_nothing_is_told_of_a_host_that_has_nothing_more(changes: dict[str, Any]
     silent = host(**changes)
     assert host_release.advance(silent) is None
     assert silent.released
+
+
+def test_a_store_may_delay_the_last_files() -> None:
+    slow = host(heard=time.monotonic() - 30)
+    slow.link.answers_within_s = MailboxLink.answers_within_s
+    assert host_release.advance(slow) is None
+    assert not slow.released
 
 
 def test_a_host_that_sends_is_not_left() -> None:

@@ -18,14 +18,17 @@ from tests.rigs.run_maker import RunMaker
 __all__ = ["attempt_of"]
 
 
+_PLAIN = Capabilities()
+
+
 class NoGuard:
     def watch(self, pids: Iterable[int]) -> None:
         pass
 
 
-def attempt_of(made: RunMaker, backend: Any) -> Attempt:
+def attempt_of(made: RunMaker, backend: Any, able: Capabilities = _PLAIN) -> Attempt:
     """Its first attempt, before anything was submitted. The test calls `tick`."""
-    able, job, folder = Capabilities(), made.job, made.folder
+    job, folder = made.job, made.folder
     folder.supervisor_log.touch()  # as the supervisor of each run does: its clock is the one of files
     status = Status(
         job.id,

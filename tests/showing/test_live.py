@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import pytest
 
 from jupyter_dist.errors import RunFailed
-from jupyter_dist.job import RankState, Stall, State
+from jupyter_dist.job import RankState, Stall, State, Wait
 from jupyter_dist.record import reader
 from jupyter_dist.record.cursor import Batch, Tail
 from jupyter_dist.showing import live
@@ -403,16 +403,31 @@ def test_plain_output_has_every_line_once_and_folded(own_folders: Path, capsys: 
 
 def test_lines_of_a_running_run_come_before_its_end(own_folders: Path, wait_for: Callable[..., Any]) -> None:
     made = RunMaker(own_folders)
-    file = io.StringIO()
-    thread = following(made, file)
     made.print(0, "a\n")
     made.print(1, "a\n")
+    file = io.StringIO()
+    thread = following(made, file)
     wait_for(lambda: "[0-1] a\n" in file.getvalue(), what="a folded line")
     made.print(1, "b\n")
     wait_for(lambda: "[1]   b\n" in file.getvalue(), what="a second line")
     made.end()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_a_prompt_that_is_answered_draws_no_line_before_its_equals(own_folders: Path) -> None:
+    """The supervisor reports for some tenths of a second that the ranks still wait."""
+    made, file = RunMaker(own_folders), io.StringIO()
+    made.write(waits=tuple(Wait(rank, "input", "In[1], line 1", "Name: ", BEGAN) for rank in range(2)))
+    follower = live._Follower(made.folder, PlainScreen(file), answers=True)
+    made.print(0, "Name: Ada\n")
+    follower.step()
+    assert file.getvalue() == ""
+    made.print(1, "Name: Ada\n")
+    made.end()
+    while not follower.step():
+        pass
+    assert "[0-1] Name: Ada\n" in file.getvalue()
 
 
 def test_noted_output_and_the_end_of_the_run_end_a_pause(

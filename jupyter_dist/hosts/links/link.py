@@ -50,6 +50,8 @@ class Link(Protocol):
     host: str
     ping_every_s: float
     """Seconds between two pings. Without pings, the agent assumes that its driver is gone."""
+    answers_within_s: float
+    """Longest time until an answer of the agent arrives, if nothing is wrong."""
     exact_clock: bool
     """Whether answers are fast enough to measure the host's clock."""
     stage: str | None

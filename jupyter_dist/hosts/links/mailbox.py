@@ -234,6 +234,7 @@ class MailboxLink:
     """A link with one session at a time to one host's mailbox relay. The mailbox's thread fills it."""
 
     ping_every_s = 15.0
+    answers_within_s = 60.0
     exact_clock = False
     pid = None
 

@@ -148,6 +148,7 @@ class StreamLink:
     """A link with at most one connection. After a loss, `open` creates another one."""
 
     ping_every_s = 2.0
+    answers_within_s = 5.0
     exact_clock = True
 
     def __init__(

@@ -32,16 +32,20 @@ _NOBODY = (
 )
 
 
-def converse(prompts: Prompts, *, until_all_run: bool) -> None:
+def converse(prompts: Prompts, *, until_all_run: bool, begin: Callable[[], object] | None = None) -> None:
     """Let the user answer ranks until none waits. Blocks. An interrupt raises KeyboardInterrupt.
 
     `until_all_run`: return while ranks step for a while. By default, wait for the line at which they stop.
+    `begin`: is called before the first question, if there is one.
 
     If there is no input, ranks of a run that this cell follows get an error. Otherwise raises NoInput.
     """
     slow: set[int] = set()
     try:
         while group := settle(prompts, slow, most_s=_ANSWER_S if until_all_run else None):
+            if begin is not None:
+                begin()
+                begin = None
             _show(prompts)
             _ask(prompts, group, refuse=until_all_run)
     finally:
