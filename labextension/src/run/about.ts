@@ -7,6 +7,9 @@ import { typeInto } from './rename';
 import type { IDisposable, IRunInfo } from './source';
 
 const MARKDOWN = 'text/markdown';
+/** The environment is recorded a moment after the start, which a short run may have behind it sooner. */
+const LOOK_MS = 1000;
+const LOOKS = 30;
 
 export interface IRunActions {
   /** What is left out stays as it is. Rejects with a reason. */
@@ -29,6 +32,8 @@ export class About {
   private readonly _parameters = el('dl', { class: 'jpd-pairs' });
   private readonly _parametersTitle = el('summary');
   private readonly _environment = el('div');
+  private _recorded = false;
+  private _lookAgain: ReturnType<typeof setTimeout> | undefined;
   private readonly _again: HTMLElement[];
   private _run: IRunInfo | null = null;
   private _key = '';
@@ -68,7 +73,8 @@ export class About {
       el('summary', {}, trans('Environment')),
       this._environment
     );
-    environment.addEventListener('toggle', () => void this._showEnvironment(), { signal });
+    const look = () => void this._showEnvironment(() => environment.hasAttribute('open'));
+    environment.addEventListener('toggle', look, { signal });
     this.node = el(
       'section',
       { class: 'jpd-about', 'aria-label': trans('About this run') },
@@ -220,15 +226,22 @@ export class About {
     setText(this._problem, problem);
   }
 
-  private async _showEnvironment(): Promise<void> {
+  private async _showEnvironment(wanted: () => boolean, looks = LOOKS): Promise<void> {
     const { trans, signal } = this._context;
-    if (this._environment.childElementCount) {
+    if (this._recorded || signal.aborted || !wanted()) {
       return;
     }
     try {
       const found = await this._actions.environment();
-      if (!signal.aborted) {
-        this._environment.replaceChildren(...environmentNodes(found, this._context));
+      if (signal.aborted || this._recorded) {
+        return;
+      }
+      this._recorded = Boolean(found.python);
+      this._environment.replaceChildren(...environmentNodes(found, this._context));
+      if (!this._recorded && looks > 1) {
+        clearTimeout(this._lookAgain);
+        const again = () => void this._showEnvironment(wanted, looks - 1);
+        this._lookAgain = setTimeout(again, LOOK_MS);
       }
     } catch (error) {
       setText(this._environment, trans('The environment cannot be read: %1', reason(error)));

@@ -9,6 +9,7 @@ import type {
   LogOf,
   RunChange
 } from '../run/source';
+import type { Trans } from '../run/trans';
 import type { ISnapshot } from './model';
 
 /** Of a run of whose displays, steps and media a snapshot has none. */
@@ -28,6 +29,19 @@ export function newsOf(id: string, { run, told, totals, log, displays }: ISnapsh
     news.push({ kind: 'log', id, ranks: totals, all: log.total }, { kind: 'curves', id });
   }
   return displays ? [...news, { kind: 'displays', id, version: displays.version }] : news;
+}
+
+/** Which part of the log is kept, if not all of it is. */
+export function partOfLog({ log }: ISnapshot, trans: Trans): string | null {
+  if (log.total <= log.lines.length) {
+    return null;
+  }
+  const [kept, all] = [log.lines.length, log.total].map(n => n.toLocaleString('en'));
+  return trans(
+    'The kernel of this run is not connected. The log shows the last %1 of %2 lines.',
+    kept,
+    all
+  );
 }
 
 /** The lines that the snapshot has of a log, by their own numbers. */

@@ -46,8 +46,8 @@ export class KernelRunSource implements IRunSource {
   private readonly _listeners = new Set<(change: RunChange) => void>();
   private readonly _asked = new Map<number, IQuestion>();
   private readonly _whenHeard: (() => void)[] = [];
-  /** Fulfilled when the kernel was heard for the first time, or was silent for too long. */
-  private readonly _greeted: Promise<void>;
+  /** Fulfilled when the kernel was heard, now that it can be, or was silent for too long. */
+  private _greeted: Promise<void>;
   private readonly _abort = new AbortController();
   private readonly _timers = new Timers();
   /** Other views of the same widget ask over the same comm, and count from elsewhere. */
@@ -75,10 +75,7 @@ export class KernelRunSource implements IRunSource {
       this._timers.clear();
       this._send({ kind: 'unwatch' });
     });
-    this._greeted = new Promise(resolve => {
-      this._whenHeard.push(resolve);
-      this._timers.later(DEAF_MS, resolve);
-    });
+    this._greeted = this._greeting();
     this._beat();
   }
 
@@ -353,8 +350,16 @@ export class KernelRunSource implements IRunSource {
     }
     snapshots.newsOf(this.id, shown).forEach(change => this._tell(change));
     if (before?.told && !shown.told) {
+      this._greeted = this._greeting();
       this._send({ kind: 'watch' }); // it can be heard again
     }
+  }
+
+  private _greeting(): Promise<void> {
+    return new Promise(resolve => {
+      this._whenHeard.push(resolve);
+      this._timers.later(DEAF_MS, resolve);
+    });
   }
 
   /** Say that somebody is looking, and notice when nothing comes back. */
@@ -366,7 +371,10 @@ export class KernelRunSource implements IRunSource {
         return;
       }
       if (this._shown?.final) {
-        this._sayWhatIsKept(this._shown);
+        const part = snapshots.partOfLog(this._shown, this._trans);
+        if (part && !this._answers) {
+          this.onRefused(part);
+        }
         return;
       }
       this._lost = true;
@@ -379,19 +387,6 @@ export class KernelRunSource implements IRunSource {
         this._asked.forEach(({ method, reject }) => method === 'run' && reject(error));
       }
     });
-  }
-
-  private _sayWhatIsKept({ log }: ISnapshot): void {
-    if (!this._answers && log.total > log.lines.length) {
-      const [kept, all] = [log.lines.length, log.total].map(n => n.toLocaleString('en'));
-      this.onRefused(
-        this._trans(
-          'The kernel of this run is not connected. The log shows the last %1 of %2 lines.',
-          kept,
-          all
-        )
-      );
-    }
   }
 
   private _tell(change: RunChange): void {

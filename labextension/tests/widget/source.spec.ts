@@ -236,6 +236,21 @@ describe('a kernel that cannot be heard', () => {
     expect(refused.at(-1)).toBeNull();
   });
 
+  it('is waited for again when its cell has ended', async () => {
+    open(snapshot(10, 10));
+    await vi.advanceTimersByTimeAsync(3_100);
+    model.snapshot = snapshot(12, 12, { told: false, final: true });
+    model.emit('change:snapshot');
+    const opened = source.open('r1-t2');
+    await vi.advanceTimersByTimeAsync(100);
+    model.say({ kind: 'here' });
+    await vi.advanceTimersByTimeAsync(0);
+    const [{ ask }] = model.asked('open');
+    model.say({ kind: 'answer', ask, result: 'm2' });
+    expect(await opened).toBe('m2');
+    expect(refused.filter(Boolean)).toEqual([]);
+  });
+
   it('tells anew what has changed', () => {
     open(snapshot(10, 10));
     model.snapshot = snapshot(12, 12);

@@ -1,5 +1,6 @@
 /** The header, the ranks, and what the backend says beside them. */
 import { describe, expect, it, vi } from 'vitest';
+import type { IEnvironment } from '../../../src/answers/runs';
 import type { IBundleHost } from '../../../src/run/bundles';
 import type { IRankProgress, IRunInfo } from '../../../src/run/source';
 import { FakeSource, runInfo } from '../fakesource';
@@ -109,6 +110,35 @@ describe('the header', () => {
     source.tell({ kind: 'run', run: runInfo(1, 'running', { note }) });
     await vi.waitFor(() => expect(drawn).toEqual([['text/markdown', note]]));
     expect(text(node, '.jpd-about-note')).toBe('drawn');
+  });
+
+  it('looks for the environment of a run that is younger than its record', async () => {
+    const records: IEnvironment[] = [{}, {}, { python: '3.11.2', git: null }];
+    const environment = vi.fn(async () => records.shift()!);
+    const actions = {
+      ...{ environment, say: async () => {}, again: async () => {} },
+      ...{ change: async () => {}, showCell: async () => {} }
+    };
+    const node = open({ source: new FakeSource(runInfo(1)), actions });
+    await vi.waitFor(() => expect(text(node, '.jpd-about')).toContain('Add tags'));
+    vi.useFakeTimers();
+    const [, , folded] = node.querySelectorAll<HTMLDetailsElement>('.jpd-about details');
+    const toggle = async (isOpen: boolean) => {
+      folded.open = isOpen;
+      await vi.advanceTimersByTimeAsync(0);
+    };
+    await toggle(true);
+    expect(folded.textContent).toContain('Not recorded.');
+    await toggle(false);
+    await vi.advanceTimersByTimeAsync(5000);
+    expect(environment).toHaveBeenCalledTimes(1);
+    await toggle(true);
+    await vi.advanceTimersByTimeAsync(1000);
+    expect(folded.textContent).toContain('3.11.2');
+    await toggle(false);
+    await toggle(true);
+    await vi.advanceTimersByTimeAsync(5000);
+    expect(environment).toHaveBeenCalledTimes(3);
   });
 
   it('stops, and kills when asked again, but not by a double click', async () => {
