@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.rigs.ports import take_port
+from jupyter_dist.conformance.ports import take_port
 
 from ._contenders import in_parallel_kernels, ours, with_engines
 from ._notebook import Cell, Notebook

@@ -10,8 +10,8 @@ from ..job import State
 from ..record import reader
 from ..showing import failure_report
 from ..showing.run import Run
-from ..worker.host.ports import free_ports
 from . import cells
+from .ports import take_port
 from .run_control import Runs, assert_state
 from .target import Target
 
@@ -32,7 +32,7 @@ class Raised:
     @pytest.fixture(scope="class")
     @classmethod
     def raised(cls, runs: Runs) -> Run:
-        run = runs.finish(cells.FAILS, {"PORT": free_ports(1)[0], "LAST": runs.target.last})
+        run = runs.finish(cells.FAILS, {"PORT": take_port(), "LAST": runs.target.last})
         assert_state(run, State.FAILED)
         return run
 
@@ -77,7 +77,7 @@ class Failed:
     @pytest.fixture(scope="class")
     @classmethod
     def killed(cls, runs: Runs) -> Run:
-        run = runs.finish(cells.KILLED, {"PORT": free_ports(1)[0], "LINES": LINES, "LAST": runs.target.last})
+        run = runs.finish(cells.KILLED, {"PORT": take_port(), "LINES": LINES, "LAST": runs.target.last})
         assert_state(run, State.FAILED)
         return run
 

@@ -18,9 +18,9 @@ from ..manage import removal, stop
 from ..manage.rank_prompts import Prompts
 from ..record import reader
 from ..showing.run import Run
-from ..worker.host.ports import free_ports
 from . import cells
 from .failed_runs import _processes
+from .ports import take_port
 from .run_control import Runs, assert_state, story, wait_until
 from .target import Target
 
@@ -174,7 +174,7 @@ class Ended:
         """Its ranks and all that they started end. Or they continue, and a new supervisor starts for them."""
         # The run must last until the test has seen the first line, however distant the hosts are.
         lines = max(200, round(50 * target.startup_s))
-        run = runs.until_up(runs.start(cells.COUNTS, {"PORT": free_ports(1)[0], "LINES": lines}))
+        run = runs.until_up(runs.start(cells.COUNTS, {"PORT": take_port(), "LINES": lines}))
         children, supervisor = _children(run), run.status.supervisor
         assert supervisor is not None
         os.kill(supervisor.pid, signal.SIGKILL)

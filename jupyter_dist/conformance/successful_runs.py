@@ -21,8 +21,8 @@ from ..manage import removal
 from ..record import reader
 from ..record.outputs import rich_output
 from ..showing.run import Run
-from ..worker.host.ports import free_ports
 from . import cells
+from .ports import take_port
 from .run_control import Runs, assert_state, notebook
 from .target import Target
 
@@ -204,7 +204,7 @@ class Worked:
         plain, beside = os.urandom(PAYLOAD_BYTES // 2), bytearray(os.urandom(PAYLOAD_BYTES // 2))
         names = notebook(cells.TIES)
         names |= {"PLAIN": plain, "block": names["Block"](beside), "RESULT_BYTES": RESULT_BYTES}
-        names["PORT"] = free_ports(1)[0]
+        names["PORT"] = take_port()
         later_s = max(1.0, 0.3 * runs.target.startup_s)
         run = runs.finish(cells.HEAVY, {**names, "LATER_S": later_s})
         assert_state(run, State.SUCCEEDED)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs import ports
+from jupyter_dist.conformance import ports
 
 ROOT = Path(__file__).parents[2]
-TAKE = "from tests.rigs import ports; print(ports.take_port(), flush=True); input()"
+TAKE = "from jupyter_dist.conformance import ports; print(ports.take_port(), flush=True); input()"
 
 
 @pytest.mark.race
@@ -20,14 +20,16 @@ def test_no_two_processes_get_the_same_port_before_they_bind_it(monkeypatch: pyt
     first = ports.take_port()
     monkeypatch.setattr(ports, "_FIRST", first)
     monkeypatch.setattr(ports, "_END", first + 1)
-    with pytest.raises(RuntimeError, match="is taken"):
+    with pytest.raises(RuntimeError, match="is free"):
         ports.take_port()
     narrow = (
-        f"from tests.rigs import ports\nports._FIRST, ports._END = {first}, {first + 1}\nports.take_port()"
+        "from jupyter_dist.conformance import ports\n"
+        f"ports._FIRST, ports._END = {first}, {first + 1}\n"
+        "ports.take_port()"
     )
     done = subprocess.run([sys.executable, "-c", narrow], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode != 0
-    assert "is taken" in done.stderr
+    assert "is free" in done.stderr
 
 
 def test_a_port_is_free_again_when_its_holder_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +44,7 @@ def test_a_port_is_free_again_when_its_holder_has_ended(monkeypatch: pytest.Monk
         port = int(holder.stdout.readline())
         monkeypatch.setattr(ports, "_FIRST", port)
         monkeypatch.setattr(ports, "_END", port + 1)
-        with pytest.raises(RuntimeError, match="is taken"):
+        with pytest.raises(RuntimeError, match="is free"):
             ports.take_port()
         holder.communicate("\n")
     assert ports.take_port() == port
@@ -54,5 +56,5 @@ def test_a_port_that_somebody_else_listens_at_is_not_given(monkeypatch: pytest.M
         monkeypatch.setattr(ports, "_FIRST", port)
         monkeypatch.setattr(ports, "_END", port + 1)
         monkeypatch.setattr(ports, "_take", lambda lock: True)
-        with pytest.raises(RuntimeError, match="is taken"):
+        with pytest.raises(RuntimeError, match="is free"):
             ports.take_port()

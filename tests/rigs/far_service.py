@@ -23,12 +23,13 @@ INSTALLED = Path(__file__).parent / "packages" / "far_backend"
 
 
 class Service:
-    """`hold` keeps jobs in the queue while it is set."""
+    """`hold` keeps jobs in the queue while it is set. `silent` hides that they have left it."""
 
     def __init__(self, store: Path, patch: pytest.MonkeyPatch) -> None:
         store.mkdir()
         self.store = store
         self.hold = threading.Event()
+        self.silent = threading.Event()
         self._over = threading.Event()
         self._jobs: dict[str, list[subprocess.Popen[bytes]]] = {}
         patch.syspath_prepend(str(INSTALLED))
@@ -78,7 +79,7 @@ class Service:
                 sent.touch()
                 for rank in ranks:
                     rank.send_signal(signal.SIGKILL if sent.name == "killed" else signal.SIGTERM)
-        if ranks:
+        if ranks and not self.silent.is_set():
             self._report(place, ranks, stopped)
 
     def _start(self, place: Path) -> None:
@@ -90,10 +91,11 @@ class Service:
             env |= {"LOCAL_WORLD_SIZE": size, "GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
             argv = [spec["python"], "-m", "jupyter_dist.worker"]
             ranks.append(subprocess.Popen(argv, env=env, cwd=INSTALLED.parents[1], start_new_session=True))
-        (place / "started").write_text(str(time.time()))
 
     def _report(self, place: Path, ranks: list[subprocess.Popen[bytes]], stopped: bool) -> None:
         found = []
+        if not (place / "started").exists():
+            (place / "started").write_text(str(time.time()))
         for number, rank in enumerate(ranks):
             code = rank.poll()
             state = (

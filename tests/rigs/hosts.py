@@ -47,7 +47,7 @@ from typing import IO, Any
 
 import pytest
 
-from jupyter_dist.conformance.deadlines import Deadline
+from jupyter_dist.conformance.deadlines import Deadline, run_process
 
 __all__ = ["Hosts", "Process", "clear_slot", "hosts", "missing", "take_slot"]
 
@@ -262,19 +262,14 @@ class Hosts:
         check: bool = True,
         input: str | None = None,
         env: Mapping[str, str] | None = None,
-        timeout_s: float = 30,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in the host as its root, without ssh, in a login's bare environment (and `env`)."""
-        done = subprocess.run(
-            self.inside(name, argv),
-            input=input,
-            env=self._environment(env),
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-        )
+        # pytest.fail raises what is no Exception: a stand-in's thread would end by it without a word.
+        try:
+            done = run_process(self.inside(name, argv), input=input, env=self._environment(env))
+        except pytest.fail.Exception as error:
+            raise RuntimeError(f"{name}: {error}") from error
         if check and done.returncode:
-            # pytest.fail raises what is no Exception: a stand-in's thread would end by it without a word.
             raise RuntimeError(f"{name}: {' '.join(argv)} → {done.returncode}\n{done.stdout}{done.stderr}")
         return done
 

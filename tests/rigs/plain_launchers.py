@@ -26,9 +26,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from jupyter_dist.conformance.ports import take_port
 from tests.conftest import OF_A_RANK
 from tests.rigs.examples import EXAMPLES, Example
-from tests.rigs.ports import take_port
 
 __all__ = [
     "ENVIRON",

@@ -20,8 +20,8 @@ from tornado.httpclient import HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from jupyter_dist.conformance.deadlines import Deadline
+from jupyter_dist.conformance.ports import take_port
 from tests.rigs.plain_http import ask
-from tests.rigs.ports import take_port
 
 __all__ = ["BASE", "TOKEN", "Answer", "Server", "api", "closed", "fill"]
 

@@ -26,8 +26,8 @@ from typing import Any
 import pytest
 
 from jupyter_dist.conformance.deadlines import Deadline
+from jupyter_dist.conformance.ports import take_port
 from tests.rigs.hosts import Hosts
-from tests.rigs.ports import take_port
 
 __all__ = [
     "LOCAL_CLUSTER",

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from jupyter_dist.conformance.deadlines import Deadline
+from jupyter_dist.conformance.ports import take_port
 from tests.rigs.hosts import Hosts, missing
 from tests.rigs.kept_plane import Faults
-from tests.rigs.ports import take_port
 
 from .azurite import ACCOUNT, KEY, azurite, lacking
 from .command_run import NODES, CommandRun, Machines

@@ -33,10 +33,10 @@ import pytest
 import yaml
 
 from jupyter_dist.conformance.deadlines import Deadline
+from jupyter_dist.conformance.ports import take_port
 from tests.rigs.hosts import clear_slot, take_slot
 from tests.rigs.kubernetes.api import Api, Refusal
 from tests.rigs.kubernetes.binaries import binaries, lacking
-from tests.rigs.ports import take_port
 
 __all__ = [
     "IN_SHARED",

@@ -28,8 +28,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from jupyter_dist.conformance.deadlines import Deadline
+from jupyter_dist.conformance.ports import take_port
 from tests.rigs.plain_http import ask
-from tests.rigs.ports import take_port
 
 __all__ = ["FaultyStore"]
 

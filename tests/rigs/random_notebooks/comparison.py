@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jupyter_dist.conformance.ports import take_port
 from jupyter_dist.worker import layout, payload
-from tests.rigs.ports import take_port
 
 from .pieces import Notebook
 

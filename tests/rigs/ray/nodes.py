@@ -36,10 +36,10 @@ from typing import Any
 import pytest
 
 from jupyter_dist.conformance.deadlines import Deadline
+from jupyter_dist.conformance.ports import take_port
 from jupyter_dist.conformance.run_control import Runs
 from jupyter_dist.conformance.target import Target
 from tests.rigs.hosts import Hosts, missing
-from tests.rigs.ports import take_port
 from tests.rigs.ray.start import RAY, ports_of_a_node
 
 __all__ = ["HEAD_PATIENCE_S", "IN_SHARED", "RayNodes", "end_shared", "ray_nodes", "runs_on", "shared_ray"]

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.rigs.ports import take_port
+from jupyter_dist.conformance.ports import take_port
 
 __all__ = ["PYTHON", "RAY", "give_time", "ports_of_a_node"]
 

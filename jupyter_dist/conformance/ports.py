@@ -1,11 +1,10 @@
-"""TCP ports for servers that tests start: no two tests get the same one, whichever processes they run in.
+"""TCP ports for what tests start. No two tests get the same one, whichever processes they run in.
 
-A server that is given a port binds it seconds later, and jupyter_server looks for a free one and binds it
-only after that: what was free in between is another test's. So a port is held by a lock for as long as the
-process that asked lives, and it is one that neither the kernel gives to outgoing connections (those from
-32,768 on, and `worker.free_ports` says which) nor our own runs choose for their ranks (from 15,000 on). Nor
-is it Ray's 10,001: every node of a Ray keeps that for the server of Ray's clients, though only the head has
-one, and refuses to start where another of its parts is given it.
+A server binds its port seconds after it was given it, and the rank of a cell does so only once it runs. So a
+port is held by a lock for as long as the process that asked lives. The kernel gives no port of this range to
+outgoing connections, which get those from 32,768 on (`worker.host.ports`). jupyter-dist gives none of them to
+ranks, which get those from 15,000 on. Nor is Ray's 10,001 among them: every node of a Ray keeps it for the
+server of Ray's clients, though only the head has one, and refuses to start if another part is given it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,10 @@ _HELD: list[int] = []
 
 
 def take_port() -> int:
-    """A port that nothing listens at, and that nobody else who asks here gets while this process lives."""
+    """Return a port that nothing listens at. Nobody else who asks here gets it while this process lives.
+
+    Raises RuntimeError if all are taken.
+    """
     locks = Path(tempfile.gettempdir()) / f"jupyter-dist-ports-{os.geteuid()}"
     locks.mkdir(mode=0o700, exist_ok=True)
     for port in random.SystemRandom().sample(range(_FIRST, _END), _END - _FIRST):
@@ -33,7 +35,7 @@ def take_port() -> int:
             _HELD.append(lock)
             return port
         os.close(lock)
-    raise RuntimeError(f"every port from {_FIRST} to {_END - 1} is taken")
+    raise RuntimeError(f"no port from {_FIRST} to {_END - 1} is free")
 
 
 def _take(lock: int) -> bool:
