@@ -12,6 +12,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from jupyter_dist.conformance.deadlines import run_process
 from tests.tiers.import_graph import MODULES, ROOT
 
 MACOS = """
@@ -70,7 +71,7 @@ sys.platform = "darwin"
 
 def macos(code: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-W", "error", "-c", MACOS + code]
-    return subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT, timeout=100)
+    return run_process(words, cwd=ROOT)
 
 
 def test_the_package_is_imported() -> None:

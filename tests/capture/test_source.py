@@ -6,7 +6,7 @@ import contextlib
 import warnings
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jupyter_dist.capture import source as _source
@@ -67,12 +67,13 @@ class TestSource:
         assert message.startswith(expected)
         assert message.endswith("Nothing was started.")
 
+    @example(r"'\ '")
     @given(st.text(alphabet="ab =:()[]{}'\"\\\n\t!%?;,.1@é\0\ud800#*&", max_size=40))
     def test_any_text_is_taken_or_refused_in_words(self, source: str) -> None:
         with contextlib.suppress(CaptureError):
             cell = _source.parse(source, "In[1]")
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", SyntaxWarning)  # `1(2)` is bad style, and compiles
+                warnings.simplefilter("ignore")  # `1(2)` and `"\ "` are bad style, and compile
                 compile(cell.source, "x", "exec", cell.flags)
 
     def test_a_block_that_suppresses_errors_may_leave_the_notebook_s_value(self, notebook: Notebook) -> None:

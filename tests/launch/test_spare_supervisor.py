@@ -15,7 +15,7 @@ from jupyter_dist.job import State
 from jupyter_dist.launch import template
 from jupyter_dist.record import reader
 from jupyter_dist.worker.stack_signals import ALL_STACKS_SIGNAL, STACK_SIGNAL
-from tests.rigs.launching import launch_cell, results
+from tests.rigs.launching import launch_cell, open_files, results
 from tests.rigs.nvidia import FakeGpus
 from tests.rigs.stopwatch import WaitFor
 
@@ -35,13 +35,22 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def sockets(pid: int) -> set[str]:
+    with contextlib.suppress(OSError):  # it has ended
+        return {name for name in open_files(pid) if name.startswith("socket:")}
+    return set()
+
+
 def spare(wait_for: WaitFor, ranks: int) -> tuple[int, list[int]]:
     """Wait for the spare supervisor of this process's template, and so many ranks below it."""
 
     def ready() -> tuple[int, list[int]] | None:
-        for supervisor in children(template._current().pid):
+        above = template._current().pid
+        for supervisor in children(above):
             below = children(supervisor)
-            if len(below) == ranks:
+            own = sockets(supervisor) - sockets(above)
+            # A fork first has its parent's descriptors. With them, the parent would seem to live.
+            if len(below) == ranks and own and not any(own & sockets(pid) for pid in below):
                 return supervisor, below
         return None
 

@@ -15,6 +15,7 @@ import pytest
 from jupyter_dist import queries
 from jupyter_dist.queries.logs import merged_log
 from jupyter_dist.record.file_changes import FileChanges
+from jupyter_dist.supervise import log_index
 from jupyter_dist.supervise.log_index import LogIndexWriter
 from jupyter_dist.worker.output import time_index
 from tests.rigs.run_maker import BEGAN, RunMaker
@@ -62,6 +63,7 @@ def test_where_nothing_can_be_heard_files_are_looked_at(
     own_folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(log_index, "_REST", 0.0)  # else a slow look lengthens the pause
     deaf = FileChanges()
     assert (deaf.fileno(), deaf.watch(own_folders), deaf.take()) == (None, False, set())
     run = RunMaker(own_folders)

@@ -19,6 +19,7 @@ from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Job, RankState, State, Status, Supervisor
 from jupyter_dist.record import reader
 from jupyter_dist.record.cursor import Tail
+from jupyter_dist.text.log_rendering import _BEGIN
 from jupyter_dist.worker.output import time_index
 
 
@@ -154,7 +155,9 @@ def test_whatever_the_pieces_the_text_is_the_same(
         lines += batch.lines
     whole = b"".join(pieces)
     expected = whole.removesuffix(b"\n").split(b"\n") if whole else []
-    assert [line.text for line in lines] == [part.decode("utf-8", "replace") for part in expected]
+    # The pieces matter where the bytes rewrite lines: see test_rendered_log.py.
+    if not _BEGIN.search(whole):
+        assert [line.text for line in lines] == [part.decode("utf-8", "replace") for part in expected]
     assert reader.output(folder, 0) == whole
 
 

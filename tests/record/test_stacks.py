@@ -205,11 +205,21 @@ def answer(made: RunMaker, ranks: list[int], stop: threading.Event) -> None:
                 time.sleep(0.001)
 
 
-def test_taking_waits_for_every_rank_and_names_those_that_gave_none(made: RunMaker) -> None:
+def test_taking_waits_for_every_rank_and_names_those_that_gave_none(
+    made: RunMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made.rank(0).stacks.write_text(waiting(1))
     made.set_rank(7, state=State.SUCCEEDED)
-    stop = threading.Event()
-    thread = threading.Thread(target=answer, args=(made, list(range(6)), stop))
+    stop, answered = threading.Event(), threading.Event()
+
+    def answer_and_say_so() -> None:
+        answer(made, list(range(6)), stop)
+        answered.set()
+
+    # The 2 s pass at once when the last line is written, however long that takes.
+    clock = SimpleNamespace(monotonic=lambda: 2.0 * answered.is_set(), sleep=time.sleep)
+    monkeypatch.setattr(stack_request, "time", clock)
+    thread = threading.Thread(target=answer_and_say_so)
     thread.start()
     found = stack_request.take(made.folder, timeout_s=2)
     stop.set()
@@ -255,20 +265,21 @@ def test_a_run_that_has_ended_has_no_stacks(made: RunMaker) -> None:
 
 
 REAL = """
-import faulthandler, signal, sys, threading, time
+import faulthandler, queue, signal, sys, threading, time
 file = open(sys.argv[1], "ab", 0)
 faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
+idles = queue.SimpleQueue()
 def idle():
-    time.sleep(1000)
+    idles.put(1); time.sleep(1000)
 def inner():
-    print("ready", flush=True)
-    time.sleep(1000)
+    print("ready", flush=True); time.sleep(1000)
 def outer():
     inner()
 threading.Thread(target=idle, daemon=True).start()
 threading.Thread(target=idle, daemon=True).start()
-outer()
+idles.get(), idles.get(), outer()
 """
+"""A thread that has said a word is on the word's line for ever, in no Python function but its own."""
 
 
 def test_what_this_pythons_faulthandler_writes(tmp_path: Path, wait_for: Callable[..., Any]) -> None:

@@ -112,10 +112,15 @@ def test_a_process_that_ends_is_waited_for() -> None:
         assert wait_for_exit(process) == 3
 
 
-def test_a_program_that_does_not_end_is_killed_and_its_output_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadlines, "_end_all_by", time.monotonic() + 2)
+def test_a_program_that_does_not_end_is_killed_and_its_output_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up = tmp_path / "up"
+    # The deadline is over once the program has written.
+    monkeypatch.setattr(Deadline, "left_s", lambda _: 0.0 if up.exists() else 0.05)
+    source = f"import time; print('up', flush=True); open({str(up)!r}, 'w'); time.sleep(600)"
     with pytest.raises(pytest.fail.Exception, match=r"for the end of .*\nup\n"):
-        run_process(SLEEPS)
+        run_process([sys.executable, "-c", source])
 
 
 def test_a_program_is_run_as_subprocess_does() -> None:

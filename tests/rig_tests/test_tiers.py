@@ -40,7 +40,7 @@ def leaving():
 def test_a_wait_that_leaves_something(leaving):
     wait("a line")
 
-@pytest.mark.timeout(0.2)
+@pytest.mark.timeout(0.2, func_only=True)
 def test_that_hangs():
     import time
     time.sleep(600)
@@ -140,6 +140,8 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ending]:
     }
     environ |= {"JUPYTER_DIST_RECORD": str(record), "PYTHONPATH": str(TESTS.parent)}
     command = [sys.executable, "-m", "pytest", "-q", "-n2", "--dist", "loadgroup", "-p", "no:cacheprovider"]
+    # A folder of its own: pytest removes the folders of earlier runs at its end, which can last minutes.
+    command += ["--basetemp", str(tmp_path / "folders")]
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     return {ending.test.partition("::")[2]: ending for ending in endings(record)}

@@ -17,8 +17,8 @@ import pytest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from jupyter_dist import folder as folders
+from jupyter_dist.conformance.ports import take_port
 from jupyter_dist.record import reader
-from tests.rigs.ports import take_port
 from tests.rigs.server_process import closed
 
 TOKEN = "t"

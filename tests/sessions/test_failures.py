@@ -21,6 +21,7 @@ from jupyter_dist.record import reader
 from jupyter_dist.record.sessions import find_session
 from jupyter_dist.worker import layout
 from jupyter_dist.worker.session import place
+from tests.rigs.launching import until
 from tests.rigs.stopwatch import Stopwatch
 
 from .conftest import Notebook
@@ -175,14 +176,21 @@ def test_a_timeout_ends_the_cell_and_not_the_session(notebook: Notebook) -> None
     assert notebook.results("held") == [1, 1]
 
 
-def test_a_cell_that_hears_nothing_is_killed_with_its_rank(notebook: Notebook) -> None:
-    notebook.cell("import time, signal, os; held = 1", "--session -np 2")
-    waits_in("in it", lambda folder: folder.request("stop"), ranks=2)
-    notebook.fails(
-        "if os.environ['RANK'] == '0':\n    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
-        "print('in it', flush=True)\ntime.sleep(1000)",
-        "--session --stop-grace 0.5",
-    )
+@pytest.mark.parametrize(("time", "both"), [("0.5", False), ("10m", True)])
+def test_a_cell_that_hears_nothing_is_killed_with_its_rank(notebook: Notebook, time: str, both: bool) -> None:
+    """A short time would hold for rank 1 too, which therefore ends before the stop."""
+
+    def act(folder: RunFolder) -> None:
+        if both:
+            folder.request("stop")
+        until(folder, lambda status: status.ranks[1].state.ended, "the end of rank 1")
+        folder.request("kill" if both else "stop")
+
+    notebook.cell("import time, signal, os; held, rank = 1, os.environ['RANK']", "--session -np 2")
+    waits_in("in it", act, ranks=2)
+    masks = "if rank == '0': signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
+    waits = f"print('in it', flush=True)\nif {both} or rank == '0': time.sleep(1000)"
+    notebook.fails(masks + waits, f"--session --stop-grace {time}")
     assert notebook.results("'held' in globals()") == [False, True]
 
 

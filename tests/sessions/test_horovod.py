@@ -10,6 +10,7 @@ import pytest
 
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.record.sessions import find_session
+from tests.rigs.launching import until
 from tests.rigs.stopwatch import Stopwatch
 
 from .conftest import Notebook
@@ -86,9 +87,12 @@ def test_a_rank_leaves_although_the_other_one_does_not_answer(notebook: Notebook
     def interrupt(folder: RunFolder) -> Any:
         os.kill(before[1], signal.SIGSTOP)  # also Horovod's thread there
         folder.request("interrupt")
+        # A time after which rank 1 is killed would hold for rank 0 too.
+        until(folder, lambda status: status.ranks[0].state.ended, "the end of rank 0")
+        folder.request("kill")
 
     waits_in("in it", interrupt)
-    notebook.fails(f"if rank == 1: time.sleep(1000)\n{IN_IT}{SUM}", "--session --stop-grace 3")
+    notebook.fails(f"if rank == 1: time.sleep(1000)\n{IN_IT}{SUM}", "--session --stop-grace 10m")
     assert notebook.results("'kept' in globals()") == [True, False]
     assert notebook.results(f"{TORCH}hvd.init()\n{SUM}") == [2.0, 2.0]
     assert pids()[0] == before[0]

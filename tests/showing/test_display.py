@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.conformance.deadlines import run_process
+from jupyter_dist.conformance.deadlines import run_process, wait_until
 from jupyter_dist.job import State
 from jupyter_dist.showing import display
 from jupyter_dist.showing.run import Run
@@ -27,6 +27,7 @@ for i in range(30):
 STUBBORN = """%%distribute -np 2
 import signal, time
 for ignored in (signal.SIGINT, signal.SIGTERM): signal.signal(ignored, signal.SIG_IGN)
+print("up", flush=True)
 time.sleep(600)
 """
 GOOD = "%%distribute -np 2\nprint('<b>hello</b>')\n7"
@@ -156,11 +157,17 @@ def test_a_front_end_that_shows_widgets_is_not_sent_text_all_the_time(kernel: An
     assert "[0-1] 29" in cell.displays[0]["text/plain"]
 
 
-def test_an_interrupt_is_answered_where_a_view_is_shown(kernel: Any, tmp_path: Path) -> None:
+def test_an_interrupt_is_answered_where_a_view_is_shown(
+    kernel: Any, tmp_path: Path, own_folders: Path
+) -> None:
     kernel.run(LOAD)
     say_hello(kernel, tmp_path)
     cell = kernel.start(STUBBORN)
     cell.until(lambda cell: cell.displays)
+    (run,) = own_folders.iterdir()
+    logs = [run / f"attempts/0/ranks/{rank}/output.log" for rank in range(2)]
+    # An interrupt would end a rank that does not ignore it yet.
+    wait_until(lambda: all(log.exists() and "up" in log.read_text() for log in logs), "both ranks")
     kernel.interrupt()
     cell.until(lambda cell: "stopping … interrupt again to kill it" in cell.stdout)
     kernel.interrupt()

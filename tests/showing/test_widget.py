@@ -19,6 +19,7 @@ from jupyter_dist.errors import DistError, RunNotFound
 from jupyter_dist.job import State
 from jupyter_dist.queries.snapshot import snapshot
 from jupyter_dist.showing import downloads, frontends
+from tests.rigs.gates import Gates
 from tests.rigs.run_maker import BEGAN, RunMaker
 
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -175,8 +176,11 @@ def test_changes_come_at_most_ten_times_a_second(kernel: Any, heard: FrontEnd) -
     assert 3 < len([m for m in heard.custom if m["kind"] == "changes"]) <= 10 * took + 3
 
 
-def test_a_kernel_that_cannot_be_heard_tells(kernel: Any, unheard: FrontEnd) -> None:
-    cell = kernel.start(COUNT.format(steps=100_000))
+def test_a_kernel_that_cannot_be_heard_tells(kernel: Any, unheard: FrontEnd, tmp_path: Path) -> None:
+    gates = Gates(tmp_path)
+    # A snapshot has only the last lines, so the ranks wait at the one that is looked for.
+    code = COUNT.format(steps=100_000) + "    if i == 20: gate('line 20')\n"
+    cell = kernel.start(code.replace("import time\n", f"import time\n{gates.source}", 1))
     comm = unheard.widget(cell)
     unheard.send(comm, {"kind": "watch"})  # waits for the end of the cell
 
@@ -193,6 +197,7 @@ def test_a_kernel_that_cannot_be_heard_tells(kernel: Any, unheard: FrontEnd) -> 
     assert told["curves"]["curves"][0]["ranks"][1]["values"][0] == 1.0
     assert set(told["totals"]) == {"0", "1"}
     assert not [m for m in unheard.custom if m["kind"] in ("here", "changes")]
+    gates.open("line 20")
     kernel.interrupt()
     cell.finish()
     unheard.until(lambda: any(m["kind"] == "here" for m in unheard.custom))

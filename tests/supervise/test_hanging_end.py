@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ from jupyter_dist.job import RankState, State
 from jupyter_dist.record.failures.card import card
 from jupyter_dist.record.failures.stacks import kept
 from jupyter_dist.supervise.stack_arrival import StackArrival
-from tests.rigs.launching import ended, launch_cell, logs, story, until_up
+from tests.rigs.launching import ended, launch_cell, story, until, until_up
 from tests.rigs.run_maker import RunMaker
 from tests.rigs.time_limit import TimeLimit
 
@@ -75,22 +78,28 @@ def test_a_failed_rank_that_still_shows_its_figures_is_not_in_a_library(tmp_path
     assert "matplotlib" not in shown, shown
 
 
-def test_a_rank_that_ignores_sigterm_is_named_with_the_time_that_it_took(own_folders: Path) -> None:
+def test_a_rank_that_ignores_sigterm_is_named_with_the_time_that_it_took(tmp_path: Path) -> None:
     source = (
         "import os, signal, time\nif os.environ['RANK'] == '1':\n"
         "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up')\ntime.sleep(600)"
     )
-    for limit_s in (2, 8, 32):  # on a busy machine, the rank may start too late to ignore the signal
-        run = launch_cell("local", source, 2, timeout=limit_s, stop_grace=1)
-        status = ended(run)
-        if "up" in logs(run, 1):
-            break
+    limit = TimeLimit(tmp_path)
+    run = launch_cell("local", source, 2, timeout=limit.seconds, stop_grace="10m", env=limit.env)
+    until_up(run)
+    passed = time.time()
+    limit.pass_by()
+    until(run, lambda status: status.ranks[0].state.ended, "the end of rank 0")
+    run.request("kill")
+    # The clock of the day did not go forward with the limit's.
+    status = dataclasses.replace(ended(run), started=passed - limit.seconds)
+    assert status.ranks[1].signal == signal.SIGKILL, story(run)
     found = card(run, status)
     assert found is not None
     (cause,) = found.causes
     assert cause.startswith("Rank 1 did not end after SIGTERM. The supervisor killed it ")
     assert cause.endswith(" s after the time limit.")
-    assert 1 <= float(cause.split()[-6]) < 10
+    assert status.ended is not None
+    assert float(cause.split()[-6]) == pytest.approx(status.ended - passed, abs=0.1)
 
 
 def test_the_supervisor_waits_for_stacks_no_longer_than_they_take(own_folders: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_dist.folder import RunFolder
-from jupyter_dist.job import State
+from jupyter_dist.job import State, Status
 from jupyter_dist.manage import stop
 from tests.rigs.launching import ended, launch_cell, logs, story, until, until_up
 from tests.rigs.stopwatch import Stopwatch, WaitFor
@@ -62,6 +62,15 @@ def saves(seconds: float) -> str:
 
 def all_logs(folder: RunFolder) -> set[tuple[str, ...]]:
     return {tuple(logs(folder, rank)) for rank in range(2)}
+
+
+def until_all_say(folder: RunFolder, line: str) -> None:
+    """Wait until all ranks have printed the line, and the supervisor knows when their time is over."""
+
+    def said(status: Status) -> bool:
+        return "to save" in (status.reason or "") and all(line in logs(folder, rank) for rank in range(2))
+
+    until(folder, said, f"the line {line!r} and the time to save")
 
 
 def test_a_rank_with_a_handler_may_save_longer_than_others() -> None:
@@ -121,22 +130,35 @@ def test_a_second_stop_of_a_view_kills_and_a_double_click_does_not() -> None:
 @pytest.mark.parametrize("seconds", [0.5, 600])
 def test_the_same_time_holds_at_a_timeout(seconds: float, tmp_path: Path) -> None:
     limit = TimeLimit(tmp_path)
-    folder = launch_cell("local", saves(seconds), timeout=limit.seconds, stop_grace="3s", env=limit.env)
+    folder = launch_cell("local", saves(seconds), timeout=limit.seconds, stop_grace="10m", env=limit.env)
     until_up(folder)
     limit.pass_by()
+    is_saved = seconds < 600
+    if not is_saved:
+        until_all_say(folder, "saving")
+        limit.pass_by()
     status = ended(folder)
     assert (status.state, status.reason) == (State.FAILED, "not done within --timeout 1000 s"), story(folder)
-    saved = ("up", "saving", "saved") if seconds < 3 else ("up", "saving")
-    assert all_logs(folder) == {saved}
+    assert all_logs(folder) == {("up", "saving", "saved") if is_saved else ("up", "saving")}
 
 
-def test_after_an_interrupt_comes_sigterm_and_then_sigkill() -> None:
-    folder = launch_cell("local", STUBBORN, stop_grace="0.5s")
+def test_after_an_interrupt_comes_sigterm_and_then_sigkill(tmp_path: Path) -> None:
+    limit = TimeLimit(tmp_path)
+    source = STUBBORN.replace("signal.SIG_IGN", "lambda *_: print('told')")
+    folder = launch_cell("local", source, stop_grace="10m", env=limit.env)
     until_up(folder)
     folder.request("interrupt")
-    status = ended(folder)
+    until_all_say(folder, "no")
+    limit.pass_by()
+    until_all_say(folder, "told")
+
+    def is_over(status: Status) -> bool:
+        limit.pass_by()  # each time: the ranks' line may come before the supervisor's time begins
+        return status.state.ended
+
+    status = until(folder, is_over, "the run's end")
     assert (status.state, status.reason) == (State.STOPPED, "interrupted by the user"), story(folder)
-    assert all_logs(folder) == {("up", "no")}
+    assert all_logs(folder) == {("up", "no", "told")}
     log = folder.supervisor_log.read_text()
     assert log.index("interrupting the ranks") > 0
     assert {rank.signal for rank in status.ranks} == {signal.SIGKILL}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_dist.conformance.deadlines import Deadline
-from tests.rigs.ports import take_port
+from jupyter_dist.conformance.ports import take_port
 
 __all__ = ["JupyterServer"]
 

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from jupyter_dist.conformance.deadlines import Deadline
+from tests.rigs.gates import Gates
 
 from .pages import LOAD, Lab, Notebook
 from .server import JupyterServer
@@ -37,6 +38,12 @@ KERNELS = "@jupyterlab/apputils-extension:kernels-settings"
 WIDGETS = "@jupyter-widgets/jupyterlab-manager:plugin"
 
 
+def held_at_30(gates: Gates) -> str:
+    """TRAIN without an end. Its ranks wait at step 30, since the page has only the last rows of a log."""
+    code = TRAIN.format(steps=100_000).replace("import time\n", f"import time\n{gates.source}", 1)
+    return code.replace("time.sleep(0.05)\n", "time.sleep(0.05)\n    if step == 30: gate('step 30')\n", 1)
+
+
 @pytest.fixture
 def preferences() -> dict[str, dict[str, Any]]:
     """Settings of JupyterLab by plugin: a test that wants others parametrizes this."""
@@ -58,15 +65,19 @@ def bare(server: JupyterServer, browser: Browser, preferences: dict[str, dict[st
         server.set_preferences(plugin, {})
 
 
-def test_the_widget_is_live_while_its_cell_blocks(bare: Lab, picture: Callable[[Page, str], Path]) -> None:
+def test_the_widget_is_live_while_its_cell_blocks(
+    bare: Lab, picture: Callable[[Page, str], Path], tmp_path: Path
+) -> None:
     notebook = bare.notebook(LOAD)
-    cell = notebook.start(TRAIN.format(steps=100_000))
+    gates = Gates(tmp_path)
+    cell = notebook.start(held_at_30(gates))
     view = notebook.view(cell)
     expect(view.node).to_have_attribute("data-source", "kernel")
     view.to_be("running").to_show("step 20")
     expect(view.metrics.locator("canvas").first).to_be_visible()
     view.rank(1).to_show("step 30")
     picture(bare.page, "fallback-live")
+    gates.open("step 30")
     view.stop.click()
     view.to_be("stopped")
     notebook.done(cell)
@@ -78,16 +89,18 @@ def test_the_widget_is_live_while_its_cell_blocks(bare: Lab, picture: Callable[[
 
 @pytest.mark.parametrize("preferences", [{KERNELS: {"commsOverSubshells": "disabled"}}])
 def test_where_the_kernel_cannot_be_heard_it_tells_and_stop_says_what_to_do(
-    bare: Lab, picture: Callable[[Page, str], Path]
+    bare: Lab, picture: Callable[[Page, str], Path], tmp_path: Path
 ) -> None:
     notebook = bare.notebook(LOAD)
+    gates = Gates(tmp_path)
     # A kernel that hears nothing while it is busy has to hear of widgets before the cell begins.
     _wait_for_hello(notebook)
-    cell = notebook.start(TRAIN.format(steps=100_000))
+    cell = notebook.start(held_at_30(gates))
     view = notebook.view(cell)
     view.to_be("running").to_show("step 20")
     expect(view.metrics.locator("canvas").first).to_be_visible()
     view.rank(0).to_show("step 30")
+    gates.open("step 30")
     view.stop.click()
     expect(cell.get_by_role("alert")).to_contain_text("use Interrupt")
     view.to_be("running")

@@ -207,6 +207,8 @@ def test_a_run_that_goes_on_after_a_stop_is_killed(lab: Lab, own_folders: Path, 
     with lab.dialog() as dialog:
         expect(dialog).to_contain_text("The run was asked to stop and is still running")
         dialog.get_by_role("button", name="Wait").click()
+    # The row says "stopping…" before the server has the request.
+    wait_for(made.folder.requests.joinpath("stop").exists, "the request to stop it")
     assert [path.name for path in made.folder.requests.iterdir()] == ["stop"]
     kill.click()
     with lab.dialog() as dialog:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jupyter_dist.conformance.deadlines import run_process
 from jupyter_dist.processes.rank_processes import PACKAGE_ROOT
 from jupyter_dist.processes.umask import current_umask
 from jupyter_dist.supervise.backend_process.process import BackendProcess
 from jupyter_dist.worker.process_groups import poll, reap, reap_killed, signal_if
 from jupyter_dist.worker.process_identity import start_ticks
 from jupyter_dist.worker.program_output import program_output
+from tests.rigs import reused_pids
+from tests.rigs.reused_pids import SLEEP, end, guard, lives, start
 from tests.rigs.stopwatch import Stopwatch, WaitFor
 
-_LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
-_SLEEP = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
 _LEAVES_A_CHILD = [
     sys.executable,
     "-c",
@@ -30,24 +30,21 @@ _LEAVES_A_CHILD = [
 ]
 
 
-def started(command: list[str] = _SLEEP) -> subprocess.Popen[bytes]:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True, bufsize=0)
-
-
 def test_nobody_waits_for_a_process_that_does_not_die(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in an uninterruptible sleep, which is imitated here: no signal arrives."""
     ends = [os.pipe() for _ in range(2)]
-    with started() as process:
+    with start() as process:
         backend = BackendProcess(process.pid, ends[0][1], ends[1][0])
         with monkeypatch.context() as deaf:
             deaf.setattr(os, "kill", lambda *_: None)
             deaf.setattr(os, "killpg", lambda *_: None)
             watch = Stopwatch()
             assert backend.end() == -signal.SIGKILL
-            assert program_output([*_SLEEP[:2], "import time; time.sleep(8)"], 0.1) is None
+            assert program_output([*SLEEP[:2], "import time; time.sleep(8)"], 0.1) is None
             assert watch.under(7)
-        assert reap_killed(os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", ""])) == 0
+        child = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", ""])
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        assert reap_killed(child) == 0
     assert reap_killed(process.pid) is None, "somebody else has reaped it"
     for own, _ in (ends[0], (ends[1][1], 0)):
         os.close(own)
@@ -64,47 +61,6 @@ def test_the_output_of_a_program() -> None:
         program_output(["no-such-program"], 1)
 
 
-class Strangers:
-    """Processes that have the pid of one that has ended."""
-
-    def __init__(self) -> None:
-        self.all: list[subprocess.Popen[bytes]] = []
-
-    def take(self, pid: int) -> subprocess.Popen[bytes]:
-        for _ in range(50):
-            try:
-                _LAST_PID.write_text(str(pid - 1))
-            except OSError:
-                pytest.skip("needs the right to choose the next pid")
-            stranger = started()
-            self.all.append(stranger)
-            if stranger.pid == pid:
-                assert stranger.stdout is not None
-                stranger.stdout.readline()
-                return stranger
-        raise AssertionError(f"other processes always took {pid}")
-
-
-@pytest.fixture
-def strangers() -> Iterator[Strangers]:
-    made = Strangers()
-    yield made
-    for process in made.all:
-        process.kill()
-        process.communicate()
-
-
-def ended(process: subprocess.Popen[bytes]) -> int:
-    """End a process and reap it. Its pid is free then."""
-    process.kill()
-    process.communicate()
-    return process.pid
-
-
-def lives(process: subprocess.Popen[bytes]) -> bool:
-    return process.poll() is None
-
-
 @pytest.mark.parametrize("how", ["reap", "poll", "backend process"])
 def test_the_group_of_a_child_is_killed_before_its_pid_is_free(
     monkeypatch: pytest.MonkeyPatch, wait_for: WaitFor, how: str
@@ -116,7 +72,7 @@ def test_the_group_of_a_child_is_killed_before_its_pid_is_free(
         killpg(group, signum)
 
     monkeypatch.setattr(os, "killpg", noted)
-    with started(_LEAVES_A_CHILD) as leader:
+    with start(_LEAVES_A_CHILD) as leader:
         assert leader.stdout is not None
         child = int(leader.stdout.readline())
         of_backend = BackendProcess(leader.pid, os.dup(0), os.dup(0))
@@ -136,63 +92,35 @@ def test_the_group_of_a_child_is_killed_before_its_pid_is_free(
 
 
 def test_a_running_child_is_neither_reaped_nor_signalled() -> None:
-    with started() as process:
+    with start() as process:
         assert reap(process.pid) is None
         assert poll(process) is None
         assert lives(process)
-        ended(process)
+        end(process)
     with pytest.raises(ChildProcessError):
         reap(process.pid)
 
 
-def test_a_signal_does_not_reach_the_next_process_with_the_pid(strangers: Strangers) -> None:
-    """The process ends after it was looked up, and before it is signalled."""
-    process = started()
-    found: list[subprocess.Popen[bytes]] = []
-
-    def is_right(pid: int) -> bool:
-        found.append(strangers.take(ended(process)))
-        return True
-
-    with pytest.raises(ProcessLookupError):
-        signal_if(process.pid, signal.SIGKILL, is_right)
-    assert lives(found[0])
+@pytest.mark.parametrize("case", reused_pids.CASES)
+def test_the_next_process_with_the_pid_is_spared(case: str) -> None:
+    """Tried where nobody else takes the next pid."""
+    own_pids = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL"]
+    if run_process([*own_pids, "true"]).returncode != 0:
+        pytest.skip("needs the right to make a pid namespace")
+    done = run_process([*own_pids, sys.executable, "-m", reused_pids.__name__, case], cwd=PACKAGE_ROOT)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("right", [True, False])
 def test_a_process_is_signalled_if_it_is_the_right_one(right: bool) -> None:
-    with started() as process:
+    with start() as process:
         assert signal_if(process.pid, signal.SIGTERM, lambda _: right) == right
         assert (process.wait(30) == -signal.SIGTERM) if right else lives(process)
-        ended(process)
-
-
-_GUARD = "from jupyter_dist.worker.process_groups import guard_groups; guard_groups(0)"
-
-
-def guard() -> subprocess.Popen[bytes]:
-    env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
-    command = [sys.executable, "-c", _GUARD]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, env=env, bufsize=0)
-
-
-def test_a_guard_spares_the_next_process_with_the_pid_of_a_rank(
-    strangers: Strangers, wait_for: WaitFor
-) -> None:
-    with guard() as watching, started() as rank, started() as other:
-        assert watching.stdin is not None
-        watching.stdin.write(f"{rank.pid} {other.pid}\n".encode())
-        # The guard has read the line when the pipe is empty, and then names itself.
-        wait_for(lambda: _is_read(watching), "the guard")
-        stranger = strangers.take(ended(rank))
-        watching.stdin.close()
-        assert watching.wait(60) == 0
-        assert other.wait(60) == -signal.SIGKILL
-        assert lives(stranger)
+        end(process)
 
 
 def test_a_guard_kills_the_group_of_a_leader_that_has_ended(wait_for: WaitFor) -> None:
-    with guard() as watching, started(_LEAVES_A_CHILD) as leader:
+    with guard() as watching, start(_LEAVES_A_CHILD) as leader:
         assert watching.stdin is not None
         assert leader.stdout is not None
         child = int(leader.stdout.readline())
@@ -201,21 +129,6 @@ def test_a_guard_kills_the_group_of_a_leader_that_has_ended(wait_for: WaitFor) -
         watching.stdin.close()
         assert watching.wait(60) == 0
         wait_for(lambda: start_ticks(child) is None, "the end of the child")
-
-
-def _is_read(watching: subprocess.Popen[bytes]) -> bool:
-    """Return whether the guard waits for the next line: it has read the pipe empty and sleeps in `read`."""
-    import fcntl
-    import struct
-    import termios
-
-    assert watching.stdin is not None
-    left = struct.unpack("i", fcntl.ioctl(watching.stdin.fileno(), termios.FIONREAD, b"\0" * 4))[0]
-    asleep = (
-        Path(f"/proc/{watching.pid}/wchan").read_text() or Path(f"/proc/{watching.pid}/syscall").read_text()
-    )
-    named = Path(f"/proc/{watching.pid}/comm").read_text() == "jdist guard\n"
-    return left == 0 and named and "pipe" in asleep
 
 
 def test_the_umask_is_read_while_threads_make_files(tmp_path: Path) -> None:

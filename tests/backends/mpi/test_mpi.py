@@ -273,7 +273,7 @@ def test_a_rank_that_comes_up_after_the_stop_hears_of_it(tmp_path: Path, wait_fo
     slow.write_text(f"#!/bin/sh\ntrap '' TERM\n{up}\nsleep 1\nexec mpiexec.mpich \"$@\"\n")
     slow.chmod(0o755)
     source = "import time\ntry:\n    time.sleep(600)\nfinally:\n    print('saved')"
-    folder = start(source, mpirun=str(slow), launcher="mpich")
+    folder = launch_cell("mpi", source, 2, {"mpirun": str(slow), "launcher": "mpich"}, stop_grace=600)
     wait_for((tmp_path / "up").exists)
     folder.request("stop")
     status = ended(folder)
@@ -307,12 +307,18 @@ mpi.MPI_Barrier(world)
 
 @needs_openmpi
 @pytest.mark.needs("mpi4py")
-def test_a_rank_without_mpi_among_ranks_with_it() -> None:
-    source = """
-import os, time
-if os.environ["RANK"] != "0":
+def test_a_rank_without_mpi_among_ranks_with_it(tmp_path: Path) -> None:
+    # mpirun knows of a rank's MPI once its PMIx_Init has returned. MPI_Init itself waits for rank 0.
+    source = f"""
+import ctypes, os, pathlib, time
+known = pathlib.Path({str(tmp_path)!r})
+if os.environ["RANK"] == "0":
+    while len(list(known.iterdir())) < 2:
+        time.sleep(0.01)
+else:
+    assert ctypes.CDLL("libpmix.so.2").PMIx_Init(ctypes.create_string_buffer(1024), None, 0) == 0
+    (known / os.environ["RANK"]).touch()
     from mpi4py import MPI
-time.sleep(1)
 """
     _, status = run(source, 3, mpirun="mpirun.openmpi")
     assert "rank 0 ended without MPI_Init or without MPI_Finalize" in (status.reason or "")

@@ -16,12 +16,12 @@ import pytest
 
 from jupyter_dist.backends.mpi import backend
 from jupyter_dist.conformance.deadlines import run_process
+from jupyter_dist.conformance.ports import take_port
 from jupyter_dist.errors import InputError
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import State, Status
 from tests.rigs.hosts import Hosts, missing
 from tests.rigs.launching import ended, launch_cell, launcher_log, logs, results, story
-from tests.rigs.ports import take_port
 from tests.rigs.stopwatch import WaitFor
 
 _CGROUPS = """

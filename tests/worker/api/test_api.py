@@ -22,6 +22,7 @@ import jupyter_dist as dist
 from jupyter_dist.worker import api
 from jupyter_dist.worker.api.torch_devices import shares_gpu
 from jupyter_dist.worker.output import events as _events
+from jupyter_dist.worker.output import progress_meter
 from jupyter_dist.worker.output.logged_media import HISTOGRAM
 from tests.rigs.rank_maker import alone
 
@@ -205,6 +206,13 @@ def test_progress_reports_first_and_last(events: Callable[[], list[dict[str, Any
     assert list(bar) == items, "it can be iterated again"
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time passes between the items of a loop."""
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(progress_meter, "_hold", lambda meter: None)
+
+
 def test_progress_reports_at_most_ten_times_a_second(
     events: Callable[[], list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +225,7 @@ def test_progress_reports_at_most_ten_times_a_second(
     assert 9 <= len(found) <= 12
 
 
+@pytest.mark.usefixtures("at_once")
 def test_progress_of_what_has_no_length(events: Callable[[], list[dict[str, Any]]]) -> None:
     class Refuses:
         def __len__(self) -> int:
@@ -233,6 +242,7 @@ def test_progress_of_what_has_no_length(events: Callable[[], list[dict[str, Any]
         dist.progress(3)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("at_once")
 def test_progress_takes_counts_and_texts_of_other_kinds(events: Callable[[], list[dict[str, Any]]]) -> None:
     others: Any = {"total": np.int64(2), "desc": Path("data")}
     assert list(dist.progress(iter("ab"), **others)) == ["a", "b"]
@@ -266,6 +276,7 @@ def test_progress_says_where_a_loop_stopped(events: Callable[[], list[dict[str, 
     assert counts(events())[-1] == (1, None)
 
 
+@pytest.mark.usefixtures("at_once")
 def test_progress_within_progress_keeps_two_bars(events: Callable[[], list[dict[str, Any]]]) -> None:
     for _ in dist.progress(range(3), desc="epochs"):
         for _ in dist.progress("ab", desc="batches"):

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import jupyter_dist as dist
+from jupyter_dist.conformance.ports import take_port
 from jupyter_dist.worker.output import events
-from tests.rigs.ports import take_port
 from tests.rigs.rank_maker import alone, outputs, ranks
 
 BARRIERS = """

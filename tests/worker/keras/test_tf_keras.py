@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from jupyter_dist.capture import keras_checks
+from jupyter_dist.conformance.ports import take_port
 from jupyter_dist.errors import CaptureError
 from jupyter_dist.worker import keras
-from tests.rigs.ports import take_port
 from tests.rigs.rank_maker import alone, outputs, ranks
 
 ARRANGE = "from jupyter_dist.worker.keras import tf_keras as legacy_keras\nlegacy_keras.arrange()\n"
