@@ -14,7 +14,16 @@ from typing import Any
 from ..worker import layout, listing
 from ..worker.host.os_errors import reason
 from ..worker.line_file import append_line
-from ..worker.process_groups import guard_groups, has_variable, kill_all, kill_group, reap, signal_if, spawn
+from ..worker.process_groups import (
+    guard_groups,
+    has_variable,
+    interrupt_rank,
+    kill_all,
+    kill_group,
+    reap,
+    signal_if,
+    spawn,
+)
 from ..worker.stack_signals import signal_for
 from .rank_fork import fork_rank
 
@@ -135,7 +144,7 @@ class Children:
         return bool(glob.glob(os.path.join(ranks, layout.SIGTERM_HANDLER)))
 
     def interrupt(self) -> None:
-        """Send SIGINT to the running ranks, once each, and not to launchers.
+        """Interrupt the running ranks, once each, and not launchers.
 
         A rank that is about to save must not be interrupted again if a driver repeats its request.
         """
@@ -144,7 +153,7 @@ class Children:
             if child.rank is not None and not child.interrupted:
                 child.interrupted = True
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(child.pid, signal.SIGINT)
+                    interrupt_rank(child.pid, os.path.join(self._run, child.folder))
         for pid in set(self._launched()) - self._interrupted:
             self._interrupted.add(pid)
             self._signal_launched(pid, signal.SIGINT)

@@ -16,7 +16,7 @@ from ..errors import LaunchError
 from ..folder import RunFolder, open_private
 from ..job import Job, Poll, RankState, State
 from ..worker.host.os_errors import reason
-from ..worker.process_groups import kill_group, reap, reap_killed, spawn
+from ..worker.process_groups import interrupt_rank, kill_group, reap, reap_killed, spawn
 from ..worker.stack_signals import signal_for
 from . import forking
 
@@ -43,6 +43,7 @@ class Processes:
         self._ranks: list[RankState] = []
         self._signalled: set[int] = set()
         self._specs: dict[int, RankSpec] = {}
+        self._places: dict[int, str] = {}
 
     def start(self, job: Job, folder: RunFolder, attempt: int, specs: list[RankSpec]) -> dict[str, Any]:
         """Start all ranks. Forks them if this process is itself a fork of the template.
@@ -51,6 +52,7 @@ class Processes:
         """
         self._ranks, self._signalled = [], set()
         self._specs = {spec.rank: spec for spec in specs}
+        self._places = {rank: str(folder.rank(attempt, rank).path) for rank in self._specs}
         own = _own(job, folder)
         for spec in specs:
             started = time.time()
@@ -107,7 +109,7 @@ class Processes:
         return dataclasses.replace(rank, state=state, ended=time.time(), **reaped._asdict())
 
     def signal(self, *, kill: bool, interrupt: bool = False) -> None:
-        """Send SIGTERM, or SIGINT to interrupt, to each running rank.
+        """Send SIGTERM to each running rank, or interrupt it.
 
         `kill`: send SIGKILL to its whole process group.
         """
@@ -121,7 +123,10 @@ class Processes:
                     os.kill(rank.pid, signal.SIGKILL)
             else:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(rank.pid, signal.SIGINT if interrupt else signal.SIGTERM)
+                    if interrupt:
+                        interrupt_rank(rank.pid, self._places[rank.rank])
+                    else:
+                        os.kill(rank.pid, signal.SIGTERM)
 
     def stacks(self) -> None:
         """Signal each running rank to append its stacks to `stacks.txt`."""

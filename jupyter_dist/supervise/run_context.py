@@ -44,8 +44,7 @@ class RunContext:
             make_attempt(self.folder, attempt, self.job.world_size)
 
     def grace(self, attempt: int, *, running: bool) -> Grace:
-        ranks = self.writer.status.ranks
-        return Grace(self.job, self.able, self.folder, attempt, ranks, running=running)
+        return Grace(self.job, self.able, self.folder, attempt, running=running)
 
     def indexer(self, attempt: int) -> LogIndexWriter:
         # The digest cannot contain metrics that --metric finds in logs, so such a run has no digest.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..backends.interface import Capabilities
 from ..folder import RunFolder
-from ..job import Job, RankState, State
+from ..job import Job, State
 from ..worker.boot import TO_SAVE_S
 from .backend_calls import Caller, Failure
 from .retry import RetriedCall
@@ -22,17 +22,10 @@ class Grace:
     """How long the ranks of an attempt may take to end."""
 
     def __init__(
-        self,
-        job: Job,
-        able: Capabilities,
-        folder: RunFolder,
-        attempt: int,
-        ranks: Sequence[RankState],
-        *,
-        running: bool,
+        self, job: Job, able: Capabilities, folder: RunFolder, attempt: int, *, running: bool
     ) -> None:
         self._job, self._able, self._folder, self._attempt = job, able, folder, attempt
-        self._ranks, self._running = ranks, running
+        self._running = running
 
     @property
     def after_term_s(self) -> float:
@@ -53,22 +46,11 @@ class Grace:
 
         Only ranks that run can be interrupted, and only some backends can do it.
         """
-        if not (self._able.interrupts and self._running and self._hear_interrupts()):
+        if not (self._able.interrupts and self._running):
             return None
         if self._job.stop_grace_s is not None:
             return self._job.stop_grace_s
         return max(TO_SAVE_S, self._able.stop_grace_s)
-
-    def _hear_interrupts(self) -> bool:
-        """Return whether all processes have begun to be ranks. Before that they ignore an interrupt.
-
-        A session's rank gets the interrupt as a message, which waits for the rank.
-        """
-        return self._job.session is not None or all(
-            self._folder.rank(self._attempt, rank.rank).events.exists()
-            for rank in self._ranks
-            if rank.state is State.RUNNING
-        )
 
 
 class Termination:

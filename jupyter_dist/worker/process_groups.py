@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import listing
+from . import layout, listing
 from .process_identity import start_ticks
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ __all__ = [
     "Exit",
     "guard_groups",
     "has_variable",
+    "interrupt_rank",
     "kill_all",
     "kill_group",
     "poll",
@@ -120,6 +121,15 @@ def poll(process: subprocess.Popen[bytes]) -> int | None:
 def _has_ended(pid: int) -> bool:
     """Return whether a child has ended, and leave it to be reaped. Raises ChildProcessError."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def interrupt_rank(pid: int, rank_folder: str) -> None:
+    """Send SIGINT to a rank. A process that is not a rank yet gets SIGTERM, because it ignores SIGINT.
+
+    It has run nothing, so it has nothing to save. Raises ProcessLookupError.
+    """
+    is_rank = os.path.exists(os.path.join(rank_folder, layout.EVENTS))
+    os.kill(pid, signal.SIGINT if is_rank else signal.SIGTERM)
 
 
 def signal_if(pid: int, signum: int, is_right: Callable[[int], bool]) -> bool:

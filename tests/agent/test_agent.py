@@ -23,6 +23,7 @@ from jupyter_dist.agent.frames import Frame, FrameError, Frames, encode
 from jupyter_dist.agent.tail import Tails
 from jupyter_dist.conformance.deadlines import wait_for_exit
 from jupyter_dist.record.reader import start_ticks
+from jupyter_dist.worker import layout
 from jupyter_dist.worker.output.time_index import RECORD
 from tests.rigs.gates import Gates
 from tests.rigs.stopwatch import WaitFor
@@ -321,10 +322,13 @@ def test_an_interrupt_arrives_once_though_it_is_repeated_and_not_at_a_launcher(p
     place.serve()
     driver = place.driver()
     rank, launcher = "attempts/0/ranks/0/output.log", "attempts/0/launcher-here.log"
+    events = f"attempts/0/ranks/0/{layout.EVENTS}"
     program = (
         "import os, signal, time\n"
         "for name in ('SIGINT', 'SIGTERM'):  # `print` of one must not run in that of the other\n"
         "    signal.signal(getattr(signal, name), lambda number, _: os.write(1, b'%d\\n' % number))\n"
+        # As a rank does when it has begun.
+        f"open(os.path.join(os.environ['JUPYTER_DIST_RUN'], {events!r}), 'a')\n"
         "print('up', flush=True)\n"
         "while True: time.sleep(0.05)"
     )

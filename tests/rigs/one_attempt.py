@@ -18,17 +18,14 @@ from tests.rigs.run_maker import RunMaker
 __all__ = ["attempt_of"]
 
 
-_PLAIN = Capabilities()
-
-
 class NoGuard:
     def watch(self, pids: Iterable[int]) -> None:
         pass
 
 
-def attempt_of(made: RunMaker, backend: Any, able: Capabilities = _PLAIN) -> Attempt:
+def attempt_of(made: RunMaker, backend: Any) -> Attempt:
     """Its first attempt, before anything was submitted. The test calls `tick`."""
-    job, folder = made.job, made.folder
+    able, job, folder = Capabilities(), made.job, made.folder
     folder.supervisor_log.touch()  # as the supervisor of each run does: its clock is the one of files
     status = Status(
         job.id,

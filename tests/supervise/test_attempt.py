@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.backends.interface import Capabilities
 from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Poll, RankState, State
 from jupyter_dist.record import reader
@@ -35,8 +34,7 @@ class Scripted:
         self.signals.append("SIGKILL" if kill else "SIGTERM")
 
     def ask(self, job: Any, folder: Any, handle: Any, rank: Any, verb: str) -> None:
-        if verb == "interrupt":
-            self.signals.append("SIGINT")
+        pass
 
 
 class Turns:
@@ -44,8 +42,7 @@ class Turns:
 
     def __init__(self, root: Path) -> None:
         self.folder, self.backend = (made := RunMaker(root)).folder, Scripted()
-        able = Capabilities(interrupts=True)
-        self.attempt, self._now = attempt_of(made, self.backend, able), time.monotonic()
+        self.attempt, self._now = attempt_of(made, self.backend), time.monotonic()
         self.later(0)
 
     def later(self, seconds: float) -> None:
@@ -139,18 +136,3 @@ def test_ranks_that_have_all_failed_have_time_to_show_their_figures(failed: int,
     assert run.backend.signals[1:] == ["SIGKILL"] * (2 - failed)
     run.later(5)
     assert run.backend.signals[1] == "SIGKILL"
-
-
-@pytest.mark.parametrize("begun", [0, 1, 2])
-def test_ranks_that_have_not_begun_would_not_hear_an_interrupt(begun: int, own_folders: Path) -> None:
-    """They would have 30 s to save what they do not have."""
-    run = Turns(own_folders)
-    for rank in range(2):
-        run.folder.rank(0, rank).events.unlink(missing_ok=True)
-    for rank in range(begun):
-        run.folder.rank(0, rank).events.touch()
-    run.folder.request("interrupt")
-    run.later(0)
-    assert run.backend.signals == ["SIGINT" if begun == 2 else "SIGTERM"]
-    assert run.line is not None
-    assert run.line.startswith("interrupted by the user")

@@ -29,11 +29,8 @@ dist.log(loss=0.25, step=1)
 "result of", dist.rank()
 """
 ENDLESS = """%%distribute -np 2
-{gate}
 import itertools, time
 for tick in itertools.count():
-    if tick == 45:
-        gate("tick 45")
     print("tick", tick)
     time.sleep(0.1)
 """
@@ -297,7 +294,9 @@ def test_what_a_launcher_says(lab: Lab, picture: Picture) -> None:
 def test_new_lines_do_not_move_what_is_read(lab: Lab, tmp_path: Path) -> None:
     notebook = lab.notebook(LOAD)
     gates = Gates(tmp_path)
-    view = notebook.distribute(ENDLESS.format(gate=gates.source)).to_be("running")
+    code = ENDLESS.replace("import itertools", f"{gates.source}\nimport itertools")
+    code = code.replace("    print", '    if tick == 45: gate("tick 45")\n    print')
+    view = notebook.distribute(code).to_be("running")
     last = view.rows.filter(has_text=re.compile(r"tick 44$"))
 
     def of_both() -> bool:

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from jupyter_dist.conformance.deadlines import run_process
+from jupyter_dist.conformance.deadlines import run_process, wait_for_exit
 from jupyter_dist.processes.rank_processes import PACKAGE_ROOT
 from jupyter_dist.processes.umask import current_umask
 from jupyter_dist.supervise.backend_process.process import BackendProcess
-from jupyter_dist.worker.process_groups import poll, reap, reap_killed, signal_if
+from jupyter_dist.worker import layout
+from jupyter_dist.worker.process_groups import interrupt_rank, poll, reap, reap_killed, signal_if
 from jupyter_dist.worker.process_identity import start_ticks
 from jupyter_dist.worker.program_output import program_output
 from tests.rigs import reused_pids
@@ -99,6 +100,20 @@ def test_a_running_child_is_neither_reaped_nor_signalled() -> None:
         end(process)
     with pytest.raises(ChildProcessError):
         reap(process.pid)
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_a_process_that_is_not_a_rank_yet_would_ignore_an_interrupt(has_begun: bool, tmp_path: Path) -> None:
+    """It would then go on until its time to save is over, 30 s later."""
+    if has_begun:
+        (tmp_path / layout.EVENTS).touch()
+    handler = "SIG_DFL" if has_begun else "SIG_IGN"
+    source = f"import signal, sys; signal.signal(2, signal.{handler}); print(flush=True); sys.stdin.read()"
+    with start([sys.executable, "-c", source]) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        interrupt_rank(process.pid, str(tmp_path))
+        assert wait_for_exit(process) == -(signal.SIGINT if has_begun else signal.SIGTERM)
 
 
 @pytest.mark.parametrize("case", reused_pids.CASES)
