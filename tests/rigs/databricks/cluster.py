@@ -2,7 +2,7 @@
 
     python cluster.py local[2]      # on a host of the rig
 
-On stdin come lines of JSON: {"run": 7, "program": PATH}, or {"cancel": 7}. On stdout go others:
+On stdin come lines of JSON: {"run": 7, "program": PATH}, {"cancel": 7} or {"end": true}. On stdout go others:
 {"ready": true}, and {"run": 7, "error": null or text}. The end of stdin ends it all. Like a cluster there, it
 runs each program in the session that it has, under a job group by which the program is cancelled.
 """
@@ -67,6 +67,8 @@ def main(master: str) -> None:
     _say({"ready": True})
     for line in sys.stdin:
         asked = json.loads(line)
+        if "end" in asked:
+            break
         if "cancel" in asked:
             threading.Thread(target=_cancel, args=(context, asked["cancel"]), daemon=True).start()
         else:

@@ -163,6 +163,8 @@ class _Cluster:
         for run in self._runs.values():
             run.end("FAILED", message, code)
         with contextlib.suppress(OSError):
+            # A process that a test has forked may hold the pipe too, so its end alone may not be heard.
+            self._tell({"end": True})
             self._stdin.close()
         wait_for_exit(self._process)
         self._stdout.close()
