@@ -267,8 +267,8 @@ class Backend(Protocol):
 
         The verb `stacks` asks for stacks in `stacks.txt`. It is used only if `capabilities.stacks` is set.
         The verb `interrupt` sends SIGINT to the process of each rank, not to launchers. A rank that ends
-        afterwards counts as stopped. It is used only if `capabilities.interrupts` is set. A process that is not
-        a rank yet ignores SIGINT, and gets SIGTERM instead (worker.process_groups.interrupt_rank).
+        afterwards counts as stopped. It is used only if `capabilities.interrupts` is set.
+        A process that is not a rank yet ignores SIGINT, and gets SIGTERM instead (`interrupt_rank`).
         Does not wait for the answer. A rank that has ended is no error. An unknown verb is ignored.
         """
         ...
