@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 
-# Ports that no test and no other benchmark on this machine takes are given by a module of the tests.
 from jupyter_dist.conformance.ports import take_port
 from tests.rigs.ray.start import RAY, ports_of_a_node
 

@@ -13,21 +13,22 @@ from jupyter_dist.folder import RunFolder
 from jupyter_dist.job import Poll, RankState, State
 from jupyter_dist.record import reader
 from tests.rigs.one_attempt import attempt_of
-from tests.rigs.run_maker import RunMaker
+from tests.rigs.run_maker import BEGAN, RunMaker
 
 
 class Scripted:
-    """A backend whose two ranks are in the state that the test has set. No signal ends them."""
+    """A backend whose two ranks are as the test has set them, or all in one state. No signal ends them."""
 
     def __init__(self) -> None:
         self.state, self.attempt = State.RUNNING, 0
+        self.ranks: tuple[RankState, ...] = ()
         self.signals: list[str] = []
 
     def submit(self, job: Any, folder: Any, attempt: int) -> dict[str, Any]:
         return {}
 
     def poll(self, job: Any, folder: Any, handle: Any, cursor: Any) -> Poll:
-        ranks = tuple(RankState(rank, self.state, 1000 + rank, "node1") for rank in range(2))
+        ranks = self.ranks or tuple(RankState(rank, self.state, 1000 + rank, "node1") for rank in range(2))
         return Poll(self.state, ranks, attempt=self.attempt)
 
     def stop(self, job: Any, folder: Any, handle: Any, *, kill: bool) -> None:
@@ -41,8 +42,9 @@ class Turns:
     """The turns of a run's only attempt, on a clock of the test's own."""
 
     def __init__(self, root: Path) -> None:
-        self.folder, self.backend = (made := RunMaker(root)).folder, Scripted()
-        self.attempt, self._now = attempt_of(made, self.backend), time.monotonic()
+        self.made, self.backend = RunMaker(root), Scripted()
+        self.folder = self.made.folder
+        self.attempt, self._now = attempt_of(self.made, self.backend), time.monotonic()
         self.later(0)
 
     def later(self, seconds: float) -> None:
@@ -121,6 +123,21 @@ def test_the_time_at_prompts_is_written_for_another_supervisor(own_folders: Path
     status = reader.status(run.folder)
     assert [wait.rank for wait in status.waits] == [0, 1]
     assert status.held_s == pytest.approx(101)
+
+
+def test_a_rank_that_fails_soon_after_the_first_is_not_ended_before(own_folders: Path) -> None:
+    """The first failure may follow from another one that comes later."""
+    run = Turns(own_folders)
+    run.made.fail(0, "ConnectionResetError", "Connection reset by peer", "", when=BEGAN + 1)
+    run.backend.ranks = run.made.status.ranks
+    run.later(0)
+    run.made.fail(1, "ValueError", "boom", "", when=BEGAN + 1.2)
+    run.later(0.2)
+    assert (run.attempt.outcome, run.backend.signals) == (None, [])
+    run.backend.state, run.backend.ranks = State.FAILED, run.made.status.ranks
+    run.later(0)
+    assert run.attempt.outcome is not None
+    assert run.attempt.outcome.reason == "rank 1 failed: ValueError: boom"
 
 
 @pytest.mark.parametrize("failed", [1, 2])

@@ -8,11 +8,10 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from jupyter_dist.job import Poll, State
+from jupyter_dist.job import State
 from jupyter_dist.record import reader
 from jupyter_dist.record.cursor import Tail
 from jupyter_dist.record.failures import failures
@@ -20,8 +19,6 @@ from jupyter_dist.worker import payload as container
 from tests.rigs.gates import Gates
 from tests.rigs.launching import ended, logs, open_files, rank_pids, until_up
 from tests.rigs.local_runs import UP, run, start, supervisor_pid
-from tests.rigs.one_attempt import attempt_of
-from tests.rigs.run_maker import BEGAN, RunMaker
 from tests.rigs.stopwatch import Stopwatch, WaitFor
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -116,57 +113,15 @@ while not first.exists():
 raise ValueError("boom")
 """
     folder = start(gates.source + source)
-    supervisor = until_up(folder).supervisor
-    assert supervisor is not None
-    os.kill(supervisor.pid, signal.SIGSTOP)  # it must not end rank 1 before that has failed too
+    until_up(folder)
+    supervisor = supervisor_pid(folder)
+    os.kill(supervisor, signal.SIGSTOP)  # it must not end rank 1 before that has failed too
     try:
         gates.open("fail")
         wait_for(folder.rank(0, 1).error.exists, "the failure of rank 1")
     finally:
-        os.kill(supervisor.pid, signal.SIGCONT)
+        os.kill(supervisor, signal.SIGCONT)
     assert ended(folder).reason == "rank 1 failed: ValueError: boom"
-
-
-def test_a_rank_that_fails_soon_after_the_first_is_not_ended_before(own_folders: Path) -> None:
-    """The first failure may follow from another one that comes later."""
-
-    class Scripted:
-        def __init__(self) -> None:
-            self.ranks = made.status.ranks
-            self.signals: list[str] = []
-
-        def submit(self, job: Any, folder: Any, attempt: int) -> dict[str, Any]:
-            return {}
-
-        def poll(self, job: Any, folder: Any, handle: Any, cursor: Any) -> Poll:
-            running = any(rank.state is State.RUNNING for rank in self.ranks)
-            return Poll(State.RUNNING if running else State.FAILED, self.ranks)
-
-        def stop(self, job: Any, folder: Any, handle: Any, *, kill: bool) -> None:
-            self.signals.append("SIGKILL" if kill else "SIGTERM")
-
-        def ask(self, job: Any, folder: Any, handle: Any, rank: Any, verb: str) -> None:
-            pass
-
-    def turn(now: float) -> None:
-        for _ in range(2):  # the first may still have an older answer
-            if attempt.outcome is None:
-                attempt.tick(now, woken=True)
-
-    made = RunMaker(own_folders)
-    backend, now = Scripted(), time.monotonic()
-    attempt = attempt_of(made, backend)
-    turn(now)
-    made.fail(0, "ConnectionResetError", "Connection reset by peer", "", when=BEGAN + 1)
-    backend.ranks = made.status.ranks
-    turn(now)
-    made.fail(1, "ValueError", "boom", "", when=BEGAN + 1.2)
-    turn(now + 0.2)
-    assert (attempt.outcome, backend.signals) == (None, [])
-    backend.ranks = made.status.ranks
-    turn(now + 0.2)
-    assert attempt.outcome is not None
-    assert attempt.outcome.reason == "rank 1 failed: ValueError: boom"
 
 
 @pytest.mark.parametrize(

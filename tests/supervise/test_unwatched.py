@@ -28,6 +28,7 @@ from jupyter_dist.record import reader
 from jupyter_dist.record.run_list import ended_before
 from jupyter_dist.showing.run import Run
 from jupyter_dist.start.follow import attach
+from tests.rigs.local_runs import supervisor_pid
 from tests.rigs.run_maker import RunMaker
 from tests.rigs.server_process import Server
 from tests.rigs.stopwatch import Stopwatch
@@ -61,12 +62,6 @@ def unwatched(runs: Path, python: str = "/nowhere/python", **changes: Any) -> Ru
     return made
 
 
-def kill_supervisor(folder: folders.RunFolder) -> None:
-    supervisor = reader.status(folder).supervisor
-    assert supervisor is not None
-    os.kill(supervisor.pid, signal.SIGKILL)
-
-
 @pytest.fixture
 def taken_on(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """What each call of `resume` has returned. The supervisor is killed once its starter has seen it."""
@@ -75,7 +70,7 @@ def taken_on(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     def resume(place: folders.RunFolder) -> bool:
         returned.append(original(place))
         if returned[-1]:
-            kill_supervisor(place)
+            os.kill(supervisor_pid(place), signal.SIGKILL)
         return returned[-1]
 
     monkeypatch.setattr(submission, "resume", resume)
@@ -218,7 +213,7 @@ def test_a_run_that_is_unwatched_again_is_stopped_again(
             lambda: not any(thread.name == "jupyter-dist-resume" for thread in threading.enumerate()),
             "the end of the thread that has started it",
         )
-        kill_supervisor(folder)
+        os.kill(supervisor_pid(folder), signal.SIGKILL)
         wait_for(lambda: reader.status(folder).state is State.UNWATCHED, "the supervisor's end")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import signal
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import Any
 
 from ...folder import RankFolder, RunFolder
 from ...job import RankState, State
+from ...record.file_changes import FileVersion, file_version
 from ...worker import layout, listing
 
 __all__ = ["RankFiles", "asked", "judged", "was_told"]
@@ -72,16 +72,12 @@ class _Rank:
     def __init__(self, folder: RankFolder, rank: int) -> None:
         self._events, self._exit = folder.events, folder.exit
         self._state = RankState(rank)
-        self._seen: tuple[int, int] | None = None
+        self._seen: FileVersion = None
 
     def look(self, again: bool) -> RankState:
         if self._state.state.ended and not again:
             return self._state
-        try:
-            found = os.stat(self._exit)
-            seen = (found.st_ino, found.st_mtime_ns)
-        except OSError:
-            seen = None
+        seen = file_version(self._exit)
         if self._state.state.ended and seen != self._seen:  # another process has taken its place
             self._state = dataclasses.replace(RankState(self._state.rank), ended=self._state.ended)
         self._seen = seen
